@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from scripts.house_rules import Module
+from scripts.house_rules import Module, statements
 
 ENOUGH = 2
 _PROTOCOL = {"Protocol", "typing.Protocol"}
@@ -43,7 +43,7 @@ def lonely_protocols(package: Mapping[str, Module], tests: Mapping[str, Module])
 
 
 def _shapes(module: Module) -> Iterable[Shape]:
-    for node in ast.walk(module.tree):
+    for node in statements(module.tree):
         if isinstance(node, ast.ClassDef):
             parents = [ast.unparse(parent).split("[")[0].split(".")[-1] for parent in node.bases]
             # `asyncio.Protocol` is a class of callbacks and no type of others.

@@ -38,6 +38,15 @@ class Module:
         return self.place.rpartition("/")[0]
 
 
+def statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    """Every statement below a node, without a look into expressions, which are nine tenths of a tree."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for node in getattr(tree, field, ()):
+            if isinstance(node, ast.stmt):
+                yield node
+            yield from statements(node)
+
+
 def parse_file(path: Path) -> ast.Module:
     """The syntax tree of one file."""
     return ast.parse(path.read_text(), filename=str(path))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from scripts.house_rules import Module
+from scripts.house_rules import Module, statements
 
 GLOSSARY = Path("docs/reference/glossary.md")
 PROSE = {
@@ -64,7 +64,7 @@ def words_on_pages(text: str) -> set[str]:
 def names_of(module: Module) -> Iterator[str]:
     """The module's own name and those of its classes, functions and methods."""
     yield module.name.rpartition(".")[2]
-    for node in ast.walk(module.tree):
+    for node in statements(module.tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name
 

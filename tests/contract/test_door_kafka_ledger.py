@@ -23,6 +23,8 @@ from tests.support.kafka_door import QUICK_MS, SECONDS, Ledger, all_committed, f
 from tests.support.raw_texts import RawProducer
 from tests.support.stream_door import becomes
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def topic(kafka: Kafka) -> Iterator[Topic]:

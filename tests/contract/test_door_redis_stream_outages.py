@@ -13,6 +13,8 @@ from tests.support import servers
 from tests.support.proxy import FaultProxy
 from tests.support.stream_door import LEASE, OFFSET, STREAM, Ledger, add, becomes, client, home, offset_becomes
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:

@@ -30,6 +30,8 @@ from tests.support.stream_door import (
     offset_becomes,
 )
 
+pytestmark = pytest.mark.slow
+
 Guarded = Callable[[Redis], Awaitable[None]]
 
 

@@ -23,6 +23,8 @@ from tests.support.rabbitmq_queue import BODY
 from tests.support.servicebus import Bus
 from tests.support.stream_door import becomes
 
+pytestmark = pytest.mark.slow
+
 QUEUE = "requests"
 
 

@@ -9,6 +9,8 @@ from tests.contract.test_ledger_from_a452e25 import opened, restored
 from tests.support.ledger_builders import enrolment, route, want
 from tests.support.ledger_sealed import SEALS
 
+pytestmark = pytest.mark.slow
+
 DUMPS = Path(__file__).parent / "ledger_a17ead2"
 KEPT = {
     ("sms", "+4915112345678", "", "invalid", "delivery"),

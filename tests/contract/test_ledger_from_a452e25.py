@@ -20,6 +20,8 @@ from tests.support.ledger_builders import enrolment, finish, redrive, route, wan
 from tests.support.ledger_postgres import connected, until_waiting
 from tests.support.ledger_sealed import SEALS
 
+pytestmark = pytest.mark.slow
+
 LATEST = 9
 """The newest migration that commit knew."""
 DUMPS = Path(__file__).parent / "ledger_a452e25"

@@ -198,6 +198,7 @@ WHERE notification_id = ANY ($1) AND processing_by = 'go-1' AND status = 'proces
 """
 
 
+@pytest.mark.slow
 @pytest.mark.req("X4-1")
 async def test_a_statement_over_thousands_of_rows_writes_every_one(sql: Sql) -> None:
     many = 3000

@@ -22,6 +22,8 @@ from tests.support.clocks import ManualClock
 from tests.support.fcm_stub import SERVER_KEY
 from tests.support.process import Program
 
+pytestmark = pytest.mark.slow
+
 POLICIES = {"*": BreakerPolicy(failure_threshold=3, open_seconds=30.0)}
 PREFIX = "circuit:{listo}:"
 PROVIDERS = [f"vendor-{number}" for number in range(12)]

@@ -18,6 +18,8 @@ from tests.support.queue_stand import QUEUE, envelope
 from tests.support.servers import Redis
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 OTHER = "q:test:other"
 POLICIES = {QUEUE: POLICY, OTHER: POLICY}
 FOREVER, SOON = 60.0, 10.0

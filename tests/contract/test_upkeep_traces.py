@@ -13,6 +13,8 @@ import pytest
 from carillon.upkeep.metrics.otlp import shut_down
 from tests.support.otlp import attributes, collecting
 
+pytestmark = pytest.mark.slow
+
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
 PROGRAM = """

@@ -3,6 +3,7 @@
 import ast
 import builtins
 
+from scripts.house_rules import statements
 from tests.support.sources import ROOT, syntax_trees
 
 TREE_TOP = "CarillonError"
@@ -16,7 +17,7 @@ def class_parents() -> dict[str, tuple[str, list[str]]]:
             [ast.unparse(parent).split("[")[0].split(".")[-1] for parent in node.bases],
         )
         for name, tree in syntax_trees(("src",))
-        for node in ast.walk(tree)
+        for node in statements(tree)
         if isinstance(node, ast.ClassDef)
     }
 
@@ -51,10 +52,10 @@ def raises_in_star(tree: ast.AST) -> list[int]:
     """Lines that raise inside `except*`: before 3.11.4, Debian 12's Python among them, a group comes out of it."""
     return [
         inner.lineno
-        for node in ast.walk(tree)
+        for node in statements(tree)
         if isinstance(node, ast.TryStar)
         for handler in node.handlers
-        for inner in ast.walk(handler)
+        for inner in statements(handler)
         if isinstance(inner, ast.Raise)
     ]
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.house_rules import Module
+from scripts.house_rules import Module, statements
 from scripts.house_words import GLOSSARY, NAMES, glossary, words_in_names, words_in_prose, words_on_pages
 from tests.support.sources import ROOT, code_files, package_modules, place, repository_files, syntax_trees, text_of
 
@@ -36,7 +36,7 @@ def test_no_vague_class_names() -> None:
     classes = (
         (f"{name}:{node.lineno}", node.name)
         for name, tree in syntax_trees()
-        for node in ast.walk(tree)
+        for node in statements(tree)
         if isinstance(node, ast.ClassDef)
     )
     assert not [(where, name) for where, name in classes if is_vague(re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name))]

@@ -7,6 +7,7 @@ module but not those of the session in between.
 """
 
 import os
+import re
 import signal
 import sys
 from collections import deque
@@ -24,6 +25,7 @@ from tests.support.forkserver import reseed
 _END_SECONDS = 20.0
 """How long interrupted workers may take to stop their servers."""
 _COSTLY, _FEW = "rabbitmq", 2
+_PARAMETER = re.compile(rf"[\[-]{_COSTLY}[-\]]")
 """A fixture whose start costs five seconds of processor time, and how many workers may have it."""
 
 
@@ -189,7 +191,7 @@ def _files(items: list[pytest.Item]) -> Iterator[list[int]]:
 
 def needs_costly(item: pytest.Item) -> bool:
     """Whether a test asks for the costly fixture; one that asks for it while it runs has its name as a parameter."""
-    return _COSTLY in getattr(item, "fixturenames", []) or f"[{_COSTLY}]" in item.nodeid
+    return _COSTLY in getattr(item, "fixturenames", []) or _PARAMETER.search(item.nodeid) is not None
 
 
 def _report(nodeid: str, location: tuple[str, int | None, str], text: str) -> pytest.TestReport:

@@ -38,6 +38,7 @@ def test_an_honest_input_is_read(targets: dict[str, Target]) -> None:
     assert refused == []
 
 
+@pytest.mark.slow
 def test_readers_read_or_refuse_and_do_nothing_else(targets: dict[str, Target]) -> None:
     rows, findings = running.run(targets, Counts(None), seed=SEED, number=EACH * len(targets), seconds=240)
     assert findings == []

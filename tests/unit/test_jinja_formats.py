@@ -74,6 +74,7 @@ def test_formats_follow_the_person(source: str, english: str, german: str) -> No
     assert (text(source, {}, ADA), text(source, {}, ANNA)) == (english, german)
 
 
+@pytest.mark.slow
 @pytest.mark.req("P-408")
 def test_money_is_what_the_tables_say_in_every_locale() -> None:
     """Amounts are written without Babel's slow way, and must look the same."""

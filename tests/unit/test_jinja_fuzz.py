@@ -11,6 +11,9 @@ from tests.fuzz.jinja_templates import hostile, numbered, outcome
 ROUNDS = 1500
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.mark.req("P-406")
 @pytest.mark.parametrize("seed", range(2))
 def test_hostile_templates_are_rendered_or_refused_in_time(seed: int) -> None:

@@ -157,6 +157,7 @@ def _compiled(place: Place) -> "list[re.Pattern[Any]]":
     return MADE.get(place.name) or [patterns.compiled(place)]
 
 
+@pytest.mark.slow
 def test_no_module_holds_an_expression_that_the_source_does_not_show() -> None:
     known = {pattern.pattern for place in PLACES.values() for pattern in _compiled(place)}
     for module in pkgutil.walk_packages(carillon.__path__, "carillon."):
