@@ -151,6 +151,7 @@ def test_the_doctor_asks_the_broker(push: Push) -> None:
 def doctor(push: Push, **environment: str) -> dict[str, tuple[str, str]]:
     given = {"PATH": os.environ["PATH"], **push.environment(**environment)}
     done = run_carillon(["doctor", "--json", "--blueprint", "push-worker"], env=given, timeout=60)
+    assert done.stderr == "", "the findings say it, and no client says it once more"
     return {each["part"]: (each["verdict"], each["words"]) for each in json.loads(done.stdout)}
 
 

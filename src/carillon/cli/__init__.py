@@ -1,5 +1,6 @@
 """The `carillon` command: it imports each subcommand when it is called, so that `send` loads no database driver."""
 
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, MutableMapping
@@ -170,10 +171,17 @@ def carillon(
     del version
 
 
+def say_errors_once() -> None:
+    """Our own errors say what a broker's client logs too; Python prints what is logged without a handler."""
+    for client in ("aiormq", "azure"):
+        logging.getLogger(client).addHandler(logging.NullHandler())
+
+
 def main() -> None:
     """Run the command line; an error that the user can correct is one line on stderr, not a traceback."""
     answer_the_first_tab()
     show_types_in_words()
+    say_errors_once()
     try:
         app()
     except ConfigurationError as error:

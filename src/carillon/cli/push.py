@@ -1,7 +1,6 @@
 """`carillon push`: the queues of the blueprint push-worker."""
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -88,6 +87,4 @@ def _replay(settings: Settings) -> "Replay":
         raise ConfigurationError(
             f"push.rabbitmq_url: needs the package {error.name!r}; pip install 'carillon[rabbitmq]'"
         ) from None
-    # Our own errors say what the client would print.
-    logging.getLogger("aiormq").addHandler(logging.NullHandler())
     return Replay(where.rabbitmq_url, where.queue, where.failed_queue, SystemClock())
