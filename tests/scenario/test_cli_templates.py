@@ -1,27 +1,19 @@
 """A folder of templates and the ledger: examples, check, diff, push of all or none, pull, preview and test-send."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.listo_stand import SECRET, Listo, shared_fixture, token
+from tests.support.process import run_carillon
 
 listo = shared_fixture(JWT_SECRET_KEY=SECRET)
 
 
 def carillon(folder: Path, *arguments: str, exit_code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "carillon.cli", "templates", *arguments],
-        cwd=folder,
-        env={"DATABASE_URL": f"sqlite:///{folder}/carillon.db", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    given = {"DATABASE_URL": f"sqlite:///{folder}/carillon.db", "PATH": "/usr/bin:/bin"}
+    done = run_carillon(["templates", *arguments], cwd=folder, env=given, timeout=60)
     assert done.returncode == exit_code, (done.stdout, done.stderr)
     return done.stdout if exit_code == 0 or done.stdout else done.stderr
 
