@@ -14,6 +14,14 @@ ROOT = Path(__file__).resolve().parent.parent
 UNRELEASED = "## [Unreleased]"
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _HEADING = re.compile(r"^## \[(?P<name>[^\]]+)\](?: - (?P<day>\S+))?$", re.MULTILINE)
+PLACES = {
+    "src/carillon/version.py": r'(?<=__version__ = ")[^"]+',
+    "deploy/helm/carillon/Chart.yaml": r'(?<=^version: )\S+|(?<=^appVersion: ")[^"]+',
+    "deploy/kubernetes/doors.yaml": r"(?<=image: carillon:)\S+",
+    "deploy/kubernetes/outbound.yaml": r"(?<=image: carillon:)\S+",
+    "docs/how-to/upgrade.md": r"(?<=^\$ carillon version\n)\S+",
+}
+"""Every file that names the version, and where."""
 _KINDS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
 
 
@@ -66,6 +74,27 @@ def cut(changelog: str, version: str, day: date) -> str:
     return changelog.replace(UNRELEASED, f"{UNRELEASED}\n\n## [{version}] - {day.isoformat()}", 1)
 
 
+def name_everywhere(root: Path, version: str) -> list[str]:
+    """Write the version into every place that names it; the files that changed."""
+    changed = []
+    for name, pattern in PLACES.items():
+        file = root / name
+        before = file.read_text()
+        after = re.sub(pattern, version, before, flags=re.MULTILINE)
+        if after != before:
+            file.write_text(after)
+            changed.append(name)
+    return changed
+
+
+def others(root: Path, version: str) -> Iterator[str]:
+    """The files that name another version, or none."""
+    for name, pattern in PLACES.items():
+        found = re.findall(pattern, (root / name).read_text(), re.MULTILINE)
+        if not found or set(found) != {version}:
+            yield f"{name} names {', '.join(sorted(set(found))) or 'no version'} and not {version}"
+
+
 def obstacles(root: Path, version: str) -> Iterator[str]:
     """What keeps the present checkout from being released under its version."""
     changelog = (root / "CHANGELOG.md").read_text()
@@ -75,10 +104,14 @@ def obstacles(root: Path, version: str) -> Iterator[str]:
         yield f"CHANGELOG.md has no section for {version}: python -m scripts.release cut {version}"
     elif known["Unreleased"][1]:
         yield "CHANGELOG.md has unreleased lines: they belong to a version, or to a branch"
+    yield from others(root, version)
     changed = _git(root, "status", "--porcelain")
+    if changed is None:
+        yield "this is no git checkout: a release is a commit with a tag"
+        return
     if changed:
         yield f"{len(changed.splitlines())} files are not committed"
-    if f"v{version}" in _git(root, "tag").split():
+    if f"v{version}" in (_git(root, "tag") or "").split():
         yield f"v{version} is a tag already"
 
 
@@ -91,9 +124,8 @@ def main(arguments: list[str]) -> int:
         except ValueError as error:
             print(error)
             return 1
-        place = ROOT / "src" / "carillon" / "version.py"
-        place.write_text(re.sub(r'__version__ = "[^"]+"', f'__version__ = "{version}"', place.read_text()))
-        print(f"CHANGELOG.md and {place.relative_to(ROOT)} say {version}: look at both, then commit")
+        named = ", ".join(["CHANGELOG.md", *name_everywhere(ROOT, version)])
+        print(f"These say {version} now: {named}. Look at them, then commit")
         return 0
     if arguments != ["check"]:
         print("usage: python -m scripts.release check | cut VERSION")
@@ -115,9 +147,13 @@ def _is_day(text: str) -> bool:
     return True
 
 
-def _git(root: Path, *words: str) -> str:
+def _git(root: Path, *words: str) -> str | None:
+    """What git says; None where there is no repository or no git."""
     command = ["git", *words]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)  # noqa: S603 - words of ours
+    try:
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)  # noqa: S603 - words of ours
+    except (OSError, subprocess.CalledProcessError):
+        return None
     return done.stdout.strip()
 
 

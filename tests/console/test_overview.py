@@ -8,6 +8,7 @@ import jwt
 import pytest
 from playwright.async_api import Browser, Page, Route, expect
 
+from carillon import __version__
 from tests.support.console import PHONE, Console
 from tests.support.process import Program
 
@@ -91,7 +92,7 @@ async def test_charts_of_a_time_with_a_table_behind_each(console: Console) -> No
     await page.get_by_text("as a table").first.click()
     shown = page.get_by_role("table", name=re.compile("Accepted, delivered.*as a table"))
     await expect(shown.locator("tbody tr")).to_have_count(60)
-    await expect(shown).to_contain_text("Carillon 0.1.0 started")
+    await expect(shown).to_contain_text(f"Carillon {__version__} started")
     await page.get_by_role("button", name="template").click()
     await ended.get_by_role("button", name="welcome").click()
     await expect(page.get_by_role("button", name="Only template welcome")).to_be_visible()

@@ -54,6 +54,77 @@ def test_it_is_linted_and_refuses_what_it_does_not_know() -> None:
     assert "name the host" in unnamed.stderr
 
 
+@pytest.mark.req("P-624")
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        ("settings.JWT_SECRET_KEY=x", "put secrets into the secret carillon"),
+        ("settings.DATABASE_URL=postgresql://x", "put secrets into the secret carillon"),
+        ("settings.CARILLON_PROVIDERS__SMTP__PASSWORD=x", "put secrets into"),
+        ("settings.lower=x", "settings"),
+        ("doors.resources.limit.memory=1Gi", "limit"),
+        ("outbound.autoscaling.maxReplica=4", "maxReplica"),
+        (
+            "outbound.autoscaling.maxReplicas=1",
+            "outbound.autoscaling.maxReplicas: 1 is fewer than outbound.replicas, 2",
+        ),
+        ("doors.replicas=0", "replicas"),
+        ("doors.roles=doors upkeep", "roles"),
+        ("service.type=Nowhere", "service"),
+        ("serviceAccount.annotation.x=y", "annotation"),
+    ],
+)
+def test_wrong_values_are_refused_and_named(value: str, word: str) -> None:
+    refused = helm("template", "carillon", str(CHART), "--set", value, check=False)
+    assert refused.returncode != 0, refused.stdout
+    assert word in refused.stderr
+
+
+@pytest.mark.req("P-624")
+def test_pods_are_added_while_they_are_busy() -> None:
+    found = rendered("doors.autoscaling.maxReplicas=8", "doors.autoscaling.cpuPercent=60")
+    scaler = found["HorizontalPodAutoscaler", "carillon-doors"]["spec"]
+    assert (scaler["minReplicas"], scaler["maxReplicas"]) == (2, 8)
+    assert scaler["scaleTargetRef"]["name"] == "carillon-doors"
+    assert scaler["metrics"][0]["resource"]["target"]["averageUtilization"] == 60
+    # An upgrade must not set back what the autoscaler has chosen.
+    assert "replicas" not in found["Deployment", "carillon-doors"]["spec"]
+    assert found["Deployment", "carillon-outbound"]["spec"]["replicas"] == 2
+    assert ("HorizontalPodAutoscaler", "carillon-outbound") not in found
+    assert found["Deployment", "carillon-doors"]["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"][
+        "cpu"
+    ]
+
+
+@pytest.mark.req("P-624")
+def test_the_values_of_an_older_release_still_do() -> None:
+    unknown = (
+        "serviceAccount",
+        "secretFiles",
+        "doors.roles",
+        "doors.autoscaling",
+        "outbound.roles",
+        "outbound.autoscaling",
+    )
+    assert rendered(*(f"{name}=null" for name in unknown)) == rendered()
+
+
+@pytest.mark.req("P-624")
+def test_secret_files_roles_and_a_clouds_identity() -> None:
+    account = r"serviceAccount.annotations.eks\.amazonaws\.com/role-arn=arn:aws:iam::1:role/carillon"
+    found = rendered("secretFiles=keys", "config=x", "outbound.roles=outbound\\,payment", account)
+    assert "role-arn" in str(found["ServiceAccount", "carillon"]["metadata"]["annotations"])
+    for name in DEPLOYMENTS:
+        pod = found["Deployment", f"carillon-{name}"]["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        places = {mount["name"]: mount for mount in container["volumeMounts"]}
+        assert places["secrets"] == {"name": "secrets", "mountPath": "/etc/carillon/secrets", "readOnly": True}
+        assert {volume["name"]: volume for volume in pod["volumes"]}["secrets"]["secret"]["secretName"] == "keys"
+    sends = found["Deployment", "carillon-outbound"]["spec"]["template"]["spec"]["containers"][0]
+    assert sends["args"] == ["serve", "--roles", "outbound,payment"]
+    assert all(each["metadata"]["labels"]["app.kubernetes.io/instance"] == "carillon" for each in found.values())
+
+
 @pytest.mark.req("P-554")
 @pytest.mark.parametrize("name", DEPLOYMENTS)
 def test_it_deploys_the_pods_of_the_plain_manifests(name: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from carillon import __version__
-from scripts.release import cut, obstacles, sections, wrong
+from scripts.release import PLACES, cut, name_everywhere, obstacles, sections, wrong
 from tests.support.sources import ROOT
 
 DAY = date(2030, 1, 31)
@@ -39,6 +39,17 @@ def test_the_changelog_is_in_order() -> None:
     assert list(wrong(text)) == []
     released = [name for name in sections(text) if name != "Unreleased"]
     assert not released or released[0] == __version__, "the newest version is this one"
+
+
+@pytest.mark.req("P-551")
+def test_no_file_that_names_the_version_is_forgotten() -> None:
+    """A version that is cut is found in no file any more, but where it is history or an example."""
+    history = ("CHANGELOG.md", "docs/decisions/", "tests/", "requirements")
+    command = ["git", "grep", "--files-with-matches", "--word-regexp", "--fixed-strings", __version__]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.splitlines()
+    if not found:
+        pytest.skip("this is no git checkout")
+    assert {name for name in found if not name.startswith(history)} == set(PLACES)
 
 
 @pytest.mark.parametrize(
@@ -80,12 +91,20 @@ def test_obstacles_are_named_and_then_gone(tmp_path: Path) -> None:
         identity = ("-c", "user.name=bells", "-c", "user.email=bells@example.org")
         subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
 
-    git("init", "--quiet")
+    for name in PLACES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
+    assert "no git checkout" in "\n".join(obstacles(tmp_path, "0.3.0"))
+    git("init", "--quiet")
     before = "\n".join(obstacles(tmp_path, "0.3.0"))
     assert "no section for 0.3.0" in before
     assert "not committed" in before
+    for name in PLACES:
+        assert f"{name} names {__version__} and not 0.3.0" in before
     (tmp_path / "CHANGELOG.md").write_text(cut(CHANGELOG, "0.3.0", DAY))
+    assert name_everywhere(tmp_path, "0.3.0") == list(PLACES)
+    assert name_everywhere(tmp_path, "0.3.0") == []
     git("add", ".")
     git("commit", "--quiet", "--message", "0.3.0")
     assert list(obstacles(tmp_path, "0.3.0")) == []

@@ -9,7 +9,18 @@ app.kubernetes.io/component: {{ .part }}
 {{ .Release.Name | trunc 40 | trimSuffix "-" }}
 {{- end -}}
 
-{{/* One deployment and its budget: (dict "root" $ "part" "doors" "roles" "doors,upkeep" "pods" .Values.doors). */}}
+{{/* The labels of everything that belongs to a release. */}}
+{{- define "carillon.labels" -}}
+app.kubernetes.io/name: carillon
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: carillon-{{ .Chart.Version }}
+{{- end -}}
+
+{{/* One deployment, its budget and its autoscaler: (dict "root" $ "part" "doors" "roles" "doors,upkeep" "pods" .Values.doors).
+
+`helm upgrade --reuse-values` brings the values of an older chart: what it did not know is empty here. */}}
 {{- define "carillon.pods" -}}
 {{- $values := .root.Values -}}
 {{- $name := printf "%s-%s" (include "carillon.name" .root) .part -}}
@@ -18,11 +29,12 @@ kind: Deployment
 metadata:
   name: {{ $name }}
   labels:
-    {{- include "carillon.selector" . | nindent 4 }}
-    app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
-    helm.sh/chart: carillon-{{ .root.Chart.Version }}
+    {{- include "carillon.labels" .root | nindent 4 }}
+    app.kubernetes.io/component: {{ .part }}
 spec:
+  {{- if not (.pods.autoscaling).maxReplicas }}
   replicas: {{ .pods.replicas }}
+  {{- end }}
   selector:
     matchLabels:
       {{- include "carillon.selector" . | nindent 6 }}
@@ -67,7 +79,7 @@ spec:
         - name: carillon
           image: "{{ $values.image.repository }}:{{ $values.image.tag | default .root.Chart.AppVersion }}"
           imagePullPolicy: {{ $values.image.pullPolicy }}
-          args: ["serve", "--roles", {{ .roles | quote }}]
+          args: ["serve", "--roles", {{ .pods.roles | default .roles | quote }}]
           envFrom:
             - configMapRef: {name: {{ include "carillon.name" .root }}}
             - secretRef: {name: {{ $values.existingSecret }}}
@@ -106,7 +118,10 @@ spec:
             - {name: tmp, mountPath: /tmp}
             - {name: data, mountPath: /data}
             {{- if $values.config }}
-            - {name: config, mountPath: /etc/carillon, readOnly: true}
+            - {name: config, mountPath: /etc/carillon/carillon.toml, subPath: carillon.toml, readOnly: true}
+            {{- end }}
+            {{- if $values.secretFiles }}
+            - {name: secrets, mountPath: /etc/carillon/secrets, readOnly: true}
             {{- end }}
       {{- with $values.nodeSelector }}
       nodeSelector:
@@ -131,15 +146,49 @@ spec:
           configMap:
             name: {{ include "carillon.name" .root }}-file
         {{- end }}
+        {{- with $values.secretFiles }}
+        - name: secrets
+          secret: {secretName: {{ . }}, defaultMode: 0440}
+        {{- end }}
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:
   name: {{ $name }}
+  labels:
+    {{- include "carillon.labels" .root | nindent 4 }}
+    app.kubernetes.io/component: {{ .part }}
 spec:
   # Kubernetes may evict one pod at a time, and can drain a node even if there is only one replica.
   maxUnavailable: 1
+  # A pod that does not get ready, for want of its database for instance, does not keep a node from being drained.
+  unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:
       {{- include "carillon.selector" . | nindent 6 }}
+{{- with .pods.autoscaling }}
+{{- if .maxReplicas }}
+{{- if lt (int .maxReplicas) (int $.pods.replicas) }}
+{{- fail (printf "%s.autoscaling.maxReplicas: %d is fewer than %s.replicas, %d" $.part (int .maxReplicas) $.part (int $.pods.replicas)) }}
+{{- end }}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "carillon.labels" $.root | nindent 4 }}
+    app.kubernetes.io/component: {{ $.part }}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: {{ $name }}}
+  minReplicas: {{ $.pods.replicas }}
+  maxReplicas: {{ .maxReplicas }}
+  metrics:
+    - type: Resource
+      resource: {name: cpu, target: {type: Utilization, averageUtilization: {{ .cpuPercent | default 70 }}}}
+  behavior:
+    # A pod that ends drains its calls first: take them away one after the other.
+    scaleDown: {policies: [{type: Pods, value: 1, periodSeconds: 120}]}
+{{- end }}
+{{- end }}
 {{- end -}}
