@@ -284,7 +284,12 @@ class IntakePart(Part):
             # If only producers may send again, administrators may only read.
             admin = [endpoint for endpoint in admin if endpoint.method == "GET"]
         admin += [] if calls is None else endpoints_api.health_endpoints(calls.everywhere)
-        known = pauses_api.Known(frozenset(name for chain in chains.values() for name in chain), lanes)
+        known = pauses_api.Known(
+            lanes=lanes,
+            providers=frozenset(name for chain in chains.values() for name in chain),
+            receivers=frozenset(self._receivers()),
+            senseless={"queue": "this blueprint has no queues in Redis lists; pause a provider or a lane"},
+        )
         admin += pauses_api.endpoints(targets, breakers, ledger, clock, known)
         return [*admin, *targets_api.endpoints(targets, ledger, clock)]
 
