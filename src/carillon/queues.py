@@ -41,6 +41,7 @@ from carillon.domain.queues import Depth, FailedMessage, Policy, QueueUpkeep
 from carillon.domain.timing import read_moment, read_seconds
 from carillon.ledger.opening import open_ledger
 from carillon.ledger.redis.lists_upkeep import Put
+from carillon.outbound.targets import Targets
 from carillon.providers.handlers import EffectBusy, Handler, Job
 from carillon.system import SystemClock, new_id, system_dice
 from carillon.version import old_names
@@ -166,6 +167,13 @@ class Queues:
             self._parts = parts
             parts.start()
 
+    @property
+    def targets(self) -> Targets:
+        """What operators have paused; these queues must be open."""
+        if self._parts is None:
+            raise ConfigurationError("these queues are not open")
+        return self._parts.targets
+
     async def check(self) -> dict[str, Any]:
         """Raise Unavailable while Redis cannot be reached, ConfigurationError if it may drop messages."""
         await (await self._opened()).check()
@@ -245,9 +253,9 @@ class Queues:
         known = dict.fromkeys([*self._handlers, *(name for name in self._policies if name != "*")])
         return await parts.desk.depths(list(known if queues is None else queues))
 
-    async def failed(self, queue: str, limit: int = 100) -> list[FailedMessage]:
-        """The newest failed messages of a queue, as they were last claimed."""
-        return await (await self._opened()).desk.failed(queue, limit)
+    async def failed(self, queue: str, limit: int = 100, after: tuple[int, str] | None = None) -> list[FailedMessage]:
+        """Failed messages of a queue, newest first, as last claimed; `after` is the `older` and id of one of them."""
+        return await (await self._opened()).desk.failed(queue, limit, after)
 
     async def requeue(self, queue: str, ids: Collection[str] | None = None, limit: int | None = None) -> int:
         """Return failed messages to the queue with a new budget, oldest first; returns how many."""
@@ -258,7 +266,9 @@ class Queues:
         parts = await self._opened()
         if parts.ledger is None:
             raise ConfigurationError("job logs are kept in SQL only with a database_url")
-        return await parts.ledger.job_logs(filters, limit)
+        rows = await parts.ledger.job_logs(filters, limit)
+        # The place is for cursors only.
+        return [{name: value for name, value in row.items() if name != "place"} for row in rows]
 
     async def _opened(self) -> QueueParts:
         if self._parts is None:

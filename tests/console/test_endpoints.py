@@ -1,14 +1,17 @@
-"""Endpoints on the first page: one that is down is shown with its breaker, and a button enables it."""
+"""Endpoints on their page and on the first: how each does, enabling, disabling by hand, and replaying."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.async_api import expect
 
 from tests.scenario.test_endpoints import BREAKER, SETTINGS
-from tests.support.console import PHONE, Console
+from tests.support.console import DESK, PHONE, Console
 from tests.support.ports import free_port
 from tests.support.process import Program
+from tests.support.vendor import Vendor
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -66,3 +69,32 @@ async def test_an_endpoint_is_disabled_and_enabled_by_hand(console: Console) -> 
     await page.get_by_role("dialog").get_by_role("button", name="Enable").click()
     # Nobody listens there: the call that is made now fails, and its breaker may show it.
     await expect(page.get_by_role("button", name=f"Enable {endpoint}")).to_have_count(0)
+
+
+@pytest.mark.req("P-610", "P-612")
+@pytest.mark.parametrize(("size", "scheme"), [(DESK, "light"), (PHONE, "dark")])
+async def test_an_endpoint_that_works_is_shown_and_replayed_to(
+    console: Console, tmp_path: Path, size: Any, scheme: Any
+) -> None:
+    with Vendor(tmp_path / "vendor.jsonl") as vendor:
+        endpoint = f"127.0.0.1:{vendor.port}"
+        for _ in range(2):
+            await console.send("webhook", recipient=f"http://{endpoint}/hook")
+        page = await console.open("endpoints", size=size, scheme=scheme)
+        row = page.get_by_role("table", name="Endpoints").locator("tbody tr", has_text=endpoint)
+        await expect(row).to_contain_text("works")
+        await expect(row).to_contain_text("0 (0 %)")
+        await console.fits()
+        await page.get_by_role("button", name=f"Replay to {endpoint}").click()
+        await page.get_by_label("What").select_option("all")
+        await console.fits()
+        await page.get_by_role("button", name="Count first").click()
+        await expect(page.locator("#counted")).to_contain_text(f"0 notifications to {endpoint} ended in failure")
+        await expect(page.locator("#counted")).to_contain_text("it took 2")
+        await page.get_by_label("Reason").fill("They lost their disk")
+        await page.get_by_role("button", name="Replay 2").click()
+        await expect(page.get_by_text("Redrives under way")).to_be_visible()
+        await expect(page.get_by_text("2 redriven: 2 delivered")).to_be_visible()
+        assert len(vendor.entries) == 4
+        (done, *_) = (await console.ask("GET", "/api/v1/admin/audit"))["items"]
+        assert (done["reason"], done["detail"]["endpoint"]) == ("They lost their disk", endpoint)

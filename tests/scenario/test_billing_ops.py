@@ -170,8 +170,79 @@ def test_who_gave_them_another_life_is_told(billing: Billing) -> None:
     assert (chosen["reason"], chosen["chosen"], chosen["limit"], chosen["found"]) == ("asked for", 1, None, 1)
     assert (oldest["reason"], oldest["chosen"], oldest["limit"]) == ("requeued over HTTP", None, 1)
     assert oldest["at"] >= chosen["at"]
-    assert billing.client().get("/ops/audit?queue=q:pay:refund_initiation").body == {"actions": [], "total": 0}
+    assert billing.client().get("/ops/audit?queue=q:pay:refund_initiation").body == {
+        "actions": [],
+        "total": 0,
+        "next_cursor": None,
+    }
     assert billing.client().get("/ops/audit?limit=501").status == 400
+
+
+DEEP = 420
+"""More pages than a list that counts pages has."""
+
+
+def walked(billing: Billing, path: str, items: str, size: int) -> list[Any]:
+    """Every item of a list, page by page."""
+    seen: list[Any] = []
+    more = ""
+    while True:
+        answer = billing.client().get(f"{path}{'&' if '?' in path else '?'}limit={size}{more}")
+        assert answer.status == 200, answer
+        seen += answer.body[items]
+        if answer.body["next_cursor"] is None:
+            return seen
+        assert len(answer.body[items]) == size
+        more = f"&cursor={answer.body['next_cursor']}"
+
+
+@pytest.mark.req("P-613")
+def test_failed_messages_are_paged_as_deep_as_they_go(billing: Billing) -> None:
+    name, path = f"{PLAN}:failed", f"/ops/queues/{PLAN}/failed"
+    for number in range(DEEP):
+        billing.redis.lpush(name, json.dumps(envelope(id=f"m{number:03}")))
+    newest = [f"m{number:03}" for number in reversed(range(DEEP))]
+    for size in (1, 100):
+        assert [one["message_id"] for one in walked(billing, path, "messages", size)] == newest
+    first = billing.client().get(f"{path}?limit=2").body
+    assert (first["total"], len(first["messages"])) == (DEEP, 2)
+    billing.redis.lpush(name, json.dumps(envelope(id="later")))
+    billing.redis.rpop(name, 5)
+    after = f"{path}?limit=2&cursor={first['next_cursor']}"
+    assert [one["message_id"] for one in billing.client().get(after).body["messages"]] == newest[2:4]
+    billing.redis.delete(name)
+    assert billing.client().get(after).body["messages"] == []
+
+
+@pytest.mark.req("P-613")
+def test_job_logs_and_actions_are_paged_by_cursor(billing: Billing) -> None:
+    messages = [update(correlation_id="paged") for _ in range(DEEP)]
+    for message in messages:
+        billing.push(UPDATE, message)
+    path = "/ops/job-logs?correlation_id=paged&status=success"
+    billing.until(lambda: len(walked(billing, path, "job_logs", 500)) == DEEP, what="all of them logged")
+    whole = walked(billing, path, "job_logs", 500)
+    assert walked(billing, path, "job_logs", 1) == whole
+    assert {row["message_id"] for row in whole} == {message["id"] for message in messages}
+    for message in fail(billing, 3):
+        assert requeue(billing, {"ids": [message["id"]], "reason": message["id"]}).body["requeued"] == 1
+    actions = walked(billing, f"/ops/audit?queue={UPDATE}", "actions", 500)
+    assert walked(billing, f"/ops/audit?queue={UPDATE}", "actions", 1) == actions
+    assert len(actions) >= 3
+
+
+@pytest.mark.req("P-613")
+def test_a_cursor_of_elsewhere_is_refused_in_the_same_words(billing: Billing) -> None:
+    for number in range(2):
+        billing.redis.lpush(f"{PLAN}:failed", json.dumps(envelope(id=f"m{number}")))
+    foreign = billing.client().get(f"/ops/queues/{PLAN}/failed?limit=1").body["next_cursor"]
+    for path in ("/ops/job-logs", "/ops/audit", f"/ops/queues/{PLAN}/failed"):
+        for wrong in (foreign, "bm90IGpzb24", "A"):
+            if wrong == foreign and path.endswith("failed"):
+                continue
+            answer = billing.client().get(f"{path}?cursor={wrong}")
+            assert (answer.status, answer.body["error"]["code"]) == (400, "VALIDATION_ERROR"), path
+            assert "this cursor is not one of this list" in answer.body["error"]["message"]
 
 
 @pytest.mark.req("S3-93", "S3-14")

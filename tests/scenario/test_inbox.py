@@ -329,6 +329,47 @@ async def test_pages_of_the_inbox_follow_one_another(stand: Stand) -> None:
     assert [each["seq"] for each in first + rest] == [each["seq"] for each in everything] == [5, 4, 3, 2, 1]
 
 
+@pytest.mark.req("P-613")
+async def test_a_cursor_goes_on_in_the_inbox_and_in_the_archive_of_the_person_only(stand: Stand) -> None:
+    finn, greta = token("fips", tenant="acme"), token("greta", tenant="acme")
+    namesake = token("fips", tenant="globex")
+    for user, number in (("fips", 5), ("greta", 3)):
+        for _ in range(number):
+            await stand.sent(user)
+        await stand.shown(user, {"fips": finn, "greta": greta}[user], number)
+
+    async def walked(user: str, who: dict[str, str], query: str = "") -> tuple[list[int], str]:
+        seen: list[int] = []
+        cursor = last = ""
+        while True:
+            status, page = await stand.ask("GET", f"/notifications/{user}?limit=1{query}{cursor}", who)
+            assert (status, page["count"]) == (200, len(page["notifications"])), page
+            seen += [one["seq"] for one in page["notifications"]]
+            if page["next_cursor"] is None:
+                return seen, last
+            last = page["next_cursor"]
+            cursor = f"&cursor={last}"
+
+    seqs, cursor = await walked("fips", finn)
+    assert seqs == [5, 4, 3, 2, 1]
+    assert (await walked("greta", greta))[0] == [3, 2, 1]
+    own = {one["notification_id"] for one in await stand.shown("fips", finn, 5)}
+    for who, user in ((greta, "greta"), (namesake, "fips")):
+        _, page = await stand.ask("GET", f"/notifications/{user}?cursor={cursor}", who)
+        assert not {one["notification_id"] for one in page["notifications"]} & own
+    assert (await stand.ask("GET", f"/notifications/fips?cursor={cursor}", greta))[0] == 403
+    await stand.ask("POST", "/notifications/fips/read", finn, {})
+    await stand.ask("POST", "/notifications/fips/archive", finn, {})
+    assert (await walked("fips", finn, "&archived=true"))[0] == [5, 4, 3, 2, 1]
+    refused = (
+        (f"cursor={cursor}&archived=true", "not one of this list"),
+        (f"cursor={cursor}&before=3", "exclude each"),
+    )
+    for query, said in (*refused, ("cursor=A", "this cursor is not one of this list")):
+        status, answer = await stand.ask("GET", f"/notifications/fips?{query}", finn)
+        assert (status, said in answer["error"]["message"]) == (400, True), answer
+
+
 async def test_two_processes_on_one_file_reach_each_others_windows(tmp_path: Path) -> None:
     """Without a bus between them each process looks into the file."""
     url, port = f"sqlite:///{tmp_path}/i.db", str(free_port())

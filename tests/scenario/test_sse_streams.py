@@ -158,6 +158,26 @@ async def test_what_came_while_somebody_was_away_waits_for_them(sse: SseStand, a
     assert (await sse.until_row(late, status="pushed"))["retry_count"] == 0
 
 
+@pytest.mark.req("P-613")
+async def test_a_cursor_goes_through_what_waits_into_what_was_pushed(sse: SseStand, ada: str) -> None:
+    reader = await sse.read(ada)
+    pushed = [await sse.tell(ada, payload={"n": number}) for number in range(2)]
+    await reader.number(2)
+    await reader.leave()
+    held = [await sse.tell(ada, payload={"n": number}) for number in range(2, 5)]
+    for told in held:
+        await sse.until_row(told, status="not_pushed", last_error="not connected")
+    for size in (1, 2, 3, 4):
+        seen: list[str] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            more = f"&cursor={cursor}" if cursor else ""
+            page = (await sse.ask("GET", f"/notifications/{ada}?limit={size}{more}")).json
+            seen += [entry["notification_id"] for entry in page["notifications"]]
+            cursor = page["next_cursor"]
+        assert seen == [*held[::-1], *pushed[::-1]], size
+
+
 @pytest.mark.req("S4-36", "S4-11")
 async def test_an_acknowledgement_makes_it_delivered_once(sse: SseStand, ada: str) -> None:
     reader = await sse.read(ada)

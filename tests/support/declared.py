@@ -16,6 +16,7 @@ from carillon.receipts import callbacks, suppressions
 from carillon.upkeep import health
 from carillon.upkeep.api import admin as admin_api
 from carillon.upkeep.api import digests as digests_api
+from carillon.upkeep.api import endpoints as endpoints_api
 from carillon.upkeep.api import notifications as api
 from carillon.upkeep.api import pauses as pauses_api
 from carillon.upkeep.api import preferences as preferences_api
@@ -53,6 +54,8 @@ def declared() -> list[Endpoint]:
         *waiting_api.endpoints(nobody, nobody),
         *receipts_api.endpoints(nobody, nobody, nobody),
         *skipped_api.endpoints(nobody, Lanes({}), NO_CATEGORIES),
+        *endpoints_api.endpoints(nobody, {}, Lanes({})),
+        *endpoints_api.health_endpoints(nobody),
         *admin_api.endpoints(nobody, nobody, {}, Lanes({}), clock=nobody, ids=nobody),
         *sandbox.endpoints([], [], msgspec.Struct),
         *templates_api.endpoints(nobody, nobody, nobody),

@@ -98,18 +98,18 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             ADMINS,
         ),
         (
-            "createTemplate testSendTemplate redriveFailed listSuppressions addSuppression removeSuppression",
+            "createTemplate redriveFailed redriveSkipped replayEndpoint addSuppression showPerson listCategories",
             ADMINS_NAMED,
             ADMINS_NAMED,
         ),
-        ("redriveSkipped exportPerson erasePerson showPerson listCategories", ADMINS_NAMED, ADMINS_NAMED),
+        ("testSendTemplate listSuppressions removeSuppression exportPerson erasePerson", ADMINS_NAMED, ADMINS_NAMED),
         ("retryNotification stopRedrive showPayment liftSuppression", ADMINS_FOUND, ADMINS_FOUND),
         ("readTemplateByCode consoleSurface", OF_THE_TENANT, OF_THE_TENANT),
         (
             (
                 "listSandboxMessages listDrills showDrill beginDrill endDrill listQueues listJobLogs listFailedMessages"
                 " listQueueActions requeueFailedMessages consoleOverview consoleHistory consoleLive consoleStreams"
-                " listTargets enableEndpoint listPauses pauseCalls resumeCalls forceBreaker"
+                " listTargets listEndpoints enableEndpoint listPauses pauseCalls resumeCalls forceBreaker"
             ),
             OPERATORS_ONLY,
             OPERATORS_ONLY,

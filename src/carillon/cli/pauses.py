@@ -1,4 +1,4 @@
-"""`carillon pause` and `carillon resume`: stop the calls of a provider, an endpoint, a lane, a template or a tenant."""
+"""`carillon pause` and `carillon resume`: stop the calls of a provider, endpoint, lane, template, tenant or queue."""
 
 import json
 from typing import Annotated, Literal
@@ -11,9 +11,10 @@ from carillon.cli.options import AsJson
 from carillon.cli.remote import HERE, Remote, Token, TokenFile, Url, bearer, call, token_of
 
 _PATH = "/api/v1/admin/pauses"
+Kind = Literal["provider", "endpoint", "lane", "template", "tenant", "queue"]
 Scope = Annotated[
-    Literal["provider", "endpoint", "lane", "template", "tenant"] | None,
-    typer.Argument(help="What kind of thing: provider, endpoint, lane, template or tenant.", show_default=False),
+    Kind | None,
+    typer.Argument(help="What kind of thing: provider, endpoint, lane, template, tenant or queue.", show_default=False),
 ]
 Name = Annotated[str | None, typer.Argument(help="Its name; host:port of an endpoint.", show_default=False)]
 Provider = Annotated[str, typer.Option(help="The provider that calls the endpoint.")]
@@ -31,7 +32,7 @@ def pause(  # noqa: PLR0917 - a command line has many options
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Make no call of a provider, endpoint, lane, template or tenant; without arguments, show what is paused."""
+    """Make no call of a provider, endpoint, lane, template, tenant or queue; without arguments, show what is paused."""
     secret = token_of(context, token, token_file)
     if scope is None or name is None:
         _list(Remote(url.rstrip("/"), secret), as_json=as_json)
@@ -46,9 +47,7 @@ def pause(  # noqa: PLR0917 - a command line has many options
 
 def resume(  # noqa: PLR0917 - a command line has many options
     context: typer.Context,
-    scope: Annotated[
-        Literal["provider", "endpoint", "lane", "template", "tenant"], typer.Argument(help="What kind of thing.")
-    ],
+    scope: Annotated[Kind, typer.Argument(help="What kind of thing.")],
     name: Annotated[str, typer.Argument(help="Its name; host:port of an endpoint.")],
     reason: Annotated[str, typer.Option(help="Kept in the audit trail.")] = "resumed from the command line",
     provider: Provider = "webhook",

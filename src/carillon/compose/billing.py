@@ -27,11 +27,13 @@ from carillon.compose.ledger import LedgerPart
 from carillon.compose.listener import Listener
 from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
+from carillon.compose.queues import LANES
 from carillon.compose.redis import examine_redis
 from carillon.config.billing import Billing
 from carillon.config.policies import queue_policies
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
+from carillon.domain.pauses import Scope
 from carillon.domain.ports import Clock, Observer
 from carillon.outbound.shutdown import calls_within
 from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest
@@ -39,6 +41,7 @@ from carillon.providers.tools import Secret
 from carillon.providers.webhook.signing import sign_x_webhook, verify_x_webhook
 from carillon.queues import Queues
 from carillon.system import new_id
+from carillon.upkeep.api import pauses as pauses_api
 from carillon.upkeep.api import queues as queues_api
 from carillon.upkeep.health import Check
 from carillon.upkeep.metrics.queues import QueueTally
@@ -46,6 +49,8 @@ from carillon.web import Endpoint
 
 _USER_AGENT = "Carillon"
 _TOKEN_PURPOSE = b"carillon/billing/service-token"
+_KINDS: tuple[Scope, ...] = ("provider", "endpoint", "lane", "template")
+_SENSELESS = dict.fromkeys(_KINDS, "this blueprint works off queues; pause a queue or a tenant")
 
 
 class BillingRole(StrEnum):
@@ -240,7 +245,15 @@ class QueuesPart(Part):
         return {"redis": first.check}
 
     def endpoints(self) -> list[Endpoint]:
-        return queues_api.endpoints(list(self.queues.values()), self._ledger.ledger, self._tally)
+        found = queues_api.endpoints(list(self.queues.values()), self._ledger.ledger, self._tally)
+        first = next(iter(self.queues.values()))
+        known = pauses_api.Known(lanes=LANES, queues=self._names, senseless=_SENSELESS)
+        return found + pauses_api.endpoints(first.targets, None, self._ledger.ledger, self._process.clock, known)
+
+    def _names(self) -> list[str]:
+        """Every queue that the settings name or this process works off."""
+        handled = {queue for each in self.queues.values() for queue in each.handlers}
+        return sorted(handled | (set(self._process.settings.queue) - {"*"}))
 
     def pages(self) -> Sequence[str]:
         return ("queues",)

@@ -18,6 +18,7 @@ from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
 from carillon.compose.templates import TemplatesPart
 from carillon.config.settings import Settings
+from carillon.domain.consent import Categories
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Templates
 from carillon.domain.targets import EndpointProvider
@@ -31,11 +32,13 @@ from carillon.intake.in_order import OrderedIntake
 from carillon.intake.templates import OneTemplate
 from carillon.ledger.opening import Ledger
 from carillon.outbound.admission import Admissions
+from carillon.outbound.endpoint_calls import SharedCalls
 from carillon.outbound.synchronous import SynchronousDelivery
 from carillon.receipts.callbacks import observe_receipts
 from carillon.system import new_id
 from carillon.upkeep.api import admin as admin_api
 from carillon.upkeep.api import digests as digests_api
+from carillon.upkeep.api import endpoints as endpoints_api
 from carillon.upkeep.api import notifications as api
 from carillon.upkeep.api import pauses as pauses_api
 from carillon.upkeep.api import receipts as receipts_api
@@ -221,9 +224,11 @@ class IntakePart(Part):
 
     def run(self) -> Mapping[str, Loop]:
         process = self._process
+        calls = self._calls()
+        found: dict[str, Loop] = {} if calls is None else {"endpoint_calls": calls.run}
         if "api" not in parts_needed(process.settings):
             # Nothing here takes events for digests, and the ledger has no tables for them.
-            return {}
+            return found
         closer = DigestCloser(
             self._ledger.ledger,
             self.intake.accept,
@@ -231,7 +236,7 @@ class IntakePart(Part):
             process.observe,
             lease_seconds=process.settings.ledger.lease_seconds,
         )
-        return {"digests": closer.run}
+        return {**found, "digests": closer.run}
 
     async def stop(self, ending: PartEnd) -> None:
         await self.intake.drain()
@@ -265,19 +270,50 @@ class IntakePart(Part):
         found += waiting_api.endpoints(ledger, self._process.clock)
         reported = partial(observe_receipts, observer=self._process.observe)
         found += receipts_api.endpoints(ledger, receipts.receipt_rules(settings, chains), reported)
-        admin = admin_api.endpoints(ledger, breakers, chains, lanes, clock=self._process.clock, ids=new_id)
-        admin += skipped_api.endpoints(ledger, lanes, rules.categories)
+        return [*found, *self._administration(rules.categories)]
+
+    def _administration(self, categories: Categories) -> list[Endpoint]:
+        """What administrators and operators do by hand, and see of providers and endpoints."""
+        settings, chains, ledger = self._process.settings, self._process.chains, self._ledger.ledger
+        targets, breakers, clock = self._breakers.targets, self._breakers.breakers, self._process.clock
+        lanes, calls = from_settings.lanes(settings), self._calls()
+        admin = admin_api.endpoints(ledger, breakers, chains, lanes, clock=clock, ids=new_id)
+        admin += skipped_api.endpoints(ledger, lanes, categories)
+        admin += endpoints_api.endpoints(ledger, self._receivers(), lanes) if self._receivers() else []
         if settings.ledger.replay != "redrive":
             # If only producers may send again, administrators may only read.
             admin = [endpoint for endpoint in admin if endpoint.method == "GET"]
-        targets, clock = self._breakers.targets, self._process.clock
-        known = pauses_api.Known(frozenset(name for chain in chains.values() for name in chain), lanes)
-        found += pauses_api.endpoints(targets, breakers, ledger, clock, known)
-        return [*found, *admin, *targets_api.endpoints(targets, ledger, clock)]
+        admin += [] if calls is None else endpoints_api.health_endpoints(calls.everywhere)
+        known = pauses_api.Known(
+            lanes=lanes,
+            providers=frozenset(name for chain in chains.values() for name in chain),
+            receivers=frozenset(self._receivers()),
+            senseless={"queue": "this blueprint has no queues in Redis lists; pause a provider or a lane"},
+        )
+        admin += pauses_api.endpoints(targets, breakers, ledger, clock, known)
+        return [*admin, *targets_api.endpoints(targets, ledger, clock)]
 
     def pages(self) -> Sequence[str]:
-        endpoints = any(isinstance(one, EndpointProvider) for one in self._providers.providers.values())
         return (
             *("overview", "notifications", "dead-letters", "providers", "digests", "audit"),
-            *(("endpoints",) if endpoints else ()),
+            *(("endpoints",) if self._receivers() else ()),
         )
+
+    def _calls(self) -> SharedCalls | None:
+        """How calls to endpoints went lately; None where no provider has endpoints."""
+        process, targets = self._process, self._breakers.targets
+        if not self._receivers() or targets.store is None:
+            return None
+        return SharedCalls(
+            targets.calls,
+            targets.store,
+            service=process.settings.service,
+            process=process.owner,
+            clock=process.clock,
+            observer=process.observe,
+        )
+
+    def _receivers(self) -> dict[str, EndpointProvider]:
+        """The providers whose routes call many receivers."""
+        found = self._providers.providers
+        return {name: one for name, one in found.items() if isinstance(one, EndpointProvider)}

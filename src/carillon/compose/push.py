@@ -15,6 +15,7 @@ from carillon.compose.providers import ProvidersPart
 from carillon.compose.upkeep import places_beside, retention_rules
 from carillon.config.sections import Push
 from carillon.domain.errors import ConfigurationError
+from carillon.domain.lanes import Lanes
 from carillon.domain.queue_events import QueueLooked
 from carillon.upkeep import health
 from carillon.upkeep.api import pauses as pauses_api
@@ -164,7 +165,16 @@ class PushWorkerPart(Part):
     def endpoints(self) -> list[Endpoint]:
         process, chains = self._process, self._process.chains
         names = frozenset(name for chain in chains.values() for name in chain)
-        known = pauses_api.Known(names, from_settings.lanes(process.settings))
+        lanes = from_settings.lanes(process.settings)
+        known = pauses_api.Known(
+            # Every message of the queue has the same lane.
+            lanes=Lanes({name: lane for name, lane in lanes.by_name.items() if lane is lanes.queued()[0]}),
+            providers=names,
+            senseless={
+                "tenant": f"messages of {self._push.queue} name no tenant",
+                "queue": "this blueprint has no queues in Redis lists; pause the provider",
+            },
+        )
         return pauses_api.endpoints(
             self._breakers.targets, self._breakers.breakers, self._ledger.ledger, process.clock, known
         )

@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 
 from carillon.compose.redis_resets import outliving_resets
 from carillon.compose.redis_topology import refuse_cluster
+from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable, ServerUnavailable
 from carillon.domain.events import PartStarted, Trouble
 from carillon.domain.jobs import Effects, JobLedger
@@ -31,9 +32,11 @@ from carillon.ledger.redis.lists_upkeep import ListQueues, ListUpkeep, ListUpkee
 from carillon.ledger.redis.scripts import RedisEffects, Scripts
 from carillon.outbound.attempt import AttemptRules, Attempts
 from carillon.outbound.breakers import NoBreakers
+from carillon.outbound.breakers.redis import RedisTargets
 from carillon.outbound.leases import Leases
 from carillon.outbound.settle import Settler
 from carillon.outbound.shutdown import CANCEL_SECONDS, STEP_SECONDS
+from carillon.outbound.targets import Targets
 from carillon.outbound.worker import Worker, WorkerRules
 from carillon.providers.handlers import Handler, Handlers, Threads
 
@@ -47,6 +50,8 @@ Loop: TypeAlias = Callable[[], Awaitable[None]]
 AGAIN_SECONDS = 1.0
 CLAIM_DOUBLING_SECONDS = 0.5
 """Short, because handlers may take minutes: the claim limit of a new process grows without waiting for them."""
+PAUSES = "queues"
+"""The name under which Redis keeps the pauses of its queues."""
 LANE = Lane(rank=1, queue_name="jobs")
 LANES = Lanes({"jobs": LANE})
 
@@ -99,6 +104,14 @@ class QueueParts:
             sink=self.scripts,
             ledger=ledger,
         )
+        self.targets = Targets(
+            RedisTargets(self.redis),
+            {"*": BreakerPolicy()},
+            service=PAUSES,
+            clock=tools.clock,
+            observer=tools.observe,
+        )
+        """What operators keep back: queues belong to a Redis, so every program on it reads the same pauses."""
         self._telling: asyncio.Task[None] | None = None
         self._end_at: float | None = None
 
@@ -314,6 +327,7 @@ class QueueRuntime:
             rules=AttemptRules(chains, PolicyTable({**retries, "*/*": Policy().retry()}), LANES, outlive_leases=True),
             clock=tools.clock,
             dice=tools.dice,
+            targets=self._parts.targets,
         )
         return Worker(
             backlog=backlog,
@@ -326,6 +340,7 @@ class QueueRuntime:
             clock=tools.clock,
             observer=tools.observe,
             owner=settings.service,
+            targets=self._parts.targets,
         )
 
     def _rules(self, chains: Mapping[str, tuple[str, ...]]) -> WorkerRules:

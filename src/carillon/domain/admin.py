@@ -124,6 +124,34 @@ class SkippedLedger(Protocol):
         ...
 
 
+class ReplayLedger(Protocol):
+    """The ledger as replays to one endpoint use it."""
+
+    async def replayable(
+        self, filters: Mapping[str, Any], limit: int, after: dict[str, Any] | None, *, delivered: bool
+    ) -> list[dict[str, Any]]:
+        """One page of dead letters of a provider, or of what it delivered, oldest first, after the row `after`.
+
+        Filters are provider, tenant_id, since_ms and until_ms. Each row has the address, opened, and whether the
+        address is suppressed.
+        """
+        ...
+
+    async def replay_delivered(
+        self,
+        routes: Sequence[tuple[str, str]],
+        until_ms: float,
+        plan: RedrivePlan,
+        action: AdminAction,
+        action_id: int | None = None,
+    ) -> RedriveResult:
+        """Send these delivered routes again with a fresh budget, and record the action, in one commit.
+
+        What was delivered again since `until_ms`, cancelled, replaced, suppressed or has expired stays as it is.
+        """
+        ...
+
+
 class AuditRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of `audit_logs`; copies of one message share the `audit_key` and write one row."""
 

@@ -200,6 +200,20 @@ class EndpointEnabled(msgspec.Struct, frozen=True, tag="endpoint_enabled", kw_on
     by: str
 
 
+class CallsPaused(msgspec.Struct, frozen=True, tag="calls_paused", kw_only=True):
+    """This process has learnt that an operator keeps calls back; what is for them waits."""
+
+    what: str
+    by: str
+    reason: str
+
+
+class CallsResumed(msgspec.Struct, frozen=True, tag="calls_resumed", kw_only=True):
+    """This process has learnt that a pause is over."""
+
+    what: str
+
+
 class TargetSlowed(msgspec.Struct, frozen=True, tag="target_slowed", kw_only=True):
     """A provider or one of its endpoints answered that calls come too fast: the fleet slows down."""
 
@@ -329,6 +343,8 @@ Event = (
     | BreakerChanged
     | EndpointDisabled
     | EndpointEnabled
+    | CallsPaused
+    | CallsResumed
     | TargetSlowed
     | Trouble
     | Pruned

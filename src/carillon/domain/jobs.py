@@ -240,8 +240,11 @@ class JobLedger(Effects, Protocol):
         """Write each row, replacing an older row of the same message; raises LedgerUnavailable."""
         ...
 
-    async def job_logs(self, filters: Mapping[str, str | None], limit: int) -> list[dict[str, Any]]:
-        """Rows that match, newest first; filters are queue, status, correlation_id and idempotency_key."""
+    async def job_logs(self, filters: Mapping[str, Any], limit: int) -> list[dict[str, Any]]:
+        """Rows that match, newest first; filters are queue, status, correlation_id and idempotency_key.
+
+        The filters before_us and before_id go on behind the row with this `place` and `id`.
+        """
         ...
 
     async def prune_jobs(self, older_than_seconds: float, limit: int) -> int:

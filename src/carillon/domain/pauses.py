@@ -1,10 +1,10 @@
-"""Pauses: an operator stops calls to a provider or an endpoint, of a lane, a template or a tenant, until a resume."""
+"""Pauses: an operator stops calls to a provider or an endpoint, of a lane, a template, a tenant or a queue."""
 
 from typing import Literal
 
 import msgspec
 
-Scope = Literal["provider", "endpoint", "lane", "template", "tenant"]
+Scope = Literal["provider", "endpoint", "lane", "template", "tenant", "queue"]
 SOONEST_SECONDS, LATEST_SECONDS = 1.0, 120.0
 """How soon a route that a pause holds is looked at again."""
 

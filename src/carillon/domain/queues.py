@@ -26,6 +26,8 @@ class FailedMessage(msgspec.Struct, frozen=True):
     message: JobMessage | None
     """None if the message is not a JSON object."""
     raw: bytes
+    older: int = 0
+    """How many failed before it: its place, which those that fail later do not change."""
 
 
 _SHORTEST = 0.001

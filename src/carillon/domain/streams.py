@@ -107,8 +107,11 @@ class StreamLedger(Protocol):
         """One page of the inbox, newest first; or of its archive."""
         ...
 
-    async def waiting(self, user_id: str, limit: int) -> list[Entry]:
-        """Notifications that wait until the person connects and are not in the log yet, newest first, with number 0."""
+    async def waiting(self, user_id: str, limit: int, after_id: str | None = None) -> list[Entry]:
+        """Notifications that wait until the person connects and are not in the log yet, newest first, with number 0.
+
+        `after_id` goes on behind this notification.
+        """
         ...
 
     async def inbox_counts(self, user_id: str) -> InboxCounts:

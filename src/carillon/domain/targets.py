@@ -74,6 +74,37 @@ class EndpointProvider(Protocol):
         ...
 
 
+CALLS_SECONDS = 1200.0
+"""For so long, what a process said about its calls is shown."""
+
+
+class EndpointHealth(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """How calls to one endpoint went lately; times are Unix seconds, 0 for never."""
+
+    calls: int = 0
+    failures: int = 0
+    total_ms: float = 0.0
+    slowest_ms: float = 0.0
+    ok_at: float = 0.0
+    failed_at: float = 0.0
+
+    @property
+    def ended_at(self) -> float:
+        """When the last call ended."""
+        return max(self.ok_at, self.failed_at)
+
+    def plus(self, more: "EndpointHealth") -> "EndpointHealth":
+        """Both together."""
+        return EndpointHealth(
+            calls=self.calls + more.calls,
+            failures=self.failures + more.failures,
+            total_ms=self.total_ms + more.total_ms,
+            slowest_ms=max(self.slowest_ms, more.slowest_ms),
+            ok_at=max(self.ok_at, more.ok_at),
+            failed_at=max(self.failed_at, more.failed_at),
+        )
+
+
 class TargetState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What the fleet knows about one target; times are seconds by the clock of the store that keeps it."""
 
@@ -83,6 +114,8 @@ class TargetState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     """The last change."""
     paused: Paused | None = None
     """Set while an operator keeps calls from it."""
+    calls: Mapping[str, EndpointHealth] | None = None
+    """In the row of a process: the endpoints that it called lately. Rows of targets have none."""
 
     def moved(self, seconds: float) -> "TargetState":
         """The same state on a clock that is `seconds` ahead."""
@@ -93,6 +126,8 @@ class TargetState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
     def quiet(self, now: float) -> bool:
         """Whether the store may forget this target."""
+        if self.calls is not None:
+            return now - self.touched >= CALLS_SECONDS
         closed = self.paused is None and self.breaker.state is State.CLOSED and self.pace.quiet(now)
         return closed and (self.breaker.failures == 0 or now - self.touched >= QUIET_SECONDS)
 
@@ -200,6 +235,28 @@ def changed(state: TargetState, now: float, change: Change[T]) -> tuple[TargetSt
     after, answer = change(state, now)
     stamped = after == state or after.touched != state.touched
     return after if stamped else msgspec.structs.replace(after, touched=now), answer
+
+
+OFFSET_SECONDS = 30.0
+
+
+class ClockOffset:
+    """How far this process's clock is ahead of the store's: the quickest answer of late knows it best."""
+
+    def __init__(self) -> None:
+        self._best = self._newer = float("inf")
+        self._since = float("-inf")
+
+    def heard(self, store_now: float, now: float) -> float:
+        """Take an answer of the store into account; returns the offset."""
+        seen = now - store_now
+        if now - self._since > OFFSET_SECONDS:
+            # Clocks drift: what was learnt two periods ago no longer counts.
+            recent = now - self._since <= 2 * OFFSET_SECONDS
+            self._best, self._newer, self._since = self._newer if recent else seen, seen, now
+        self._newer = min(self._newer, seen)
+        self._best = min(self._best, seen)
+        return self._best
 
 
 _encode = msgspec.json.Encoder().encode

@@ -70,7 +70,7 @@ class AdminStore:
                 return RedriveResult(0, action_id)
             yield Ask("redrive_forget", each=keys)
             noted = yield from _note(_with_count(action, plan.done + len(keys)), action_id)
-            yield Ask("mark_redriven", {"action_id": noted}, keys)
+            yield Ask("mark_redriven", {"action_id": noted, "delivered": False}, keys)
             return RedriveResult(len(keys), noted)
 
         # Not repeated after a broken connection: the second run would find nothing and report 0.
@@ -85,8 +85,9 @@ class AdminStore:
             keys = yield Ask("stop_redrive", {"action_id": action_id})
             if keys:
                 yield Ask("stop_redrive_bury", {"recovery_hint": RECOVERY_HINT}, keys)
-            # A redrive is of dead letters or of what a gate skipped; each finds its own.
+            # A redrive is of dead letters, of what a gate skipped or of what was delivered; each finds its own.
             keys += yield Ask("unskip_stop", {"action_id": action_id})
+            keys += yield Ask("stop_replay", {"action_id": action_id})
             if keys:
                 yield Ask("stop_redrive_forget", each=keys)
             detail = _detail(row)

@@ -100,7 +100,7 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
         route_id=Way.NAME,
         failure_message=Way.TEXT,
     ),
-    "redriven_routes": _table("notification_id action_id", route_id=Way.NAME),
+    "redriven_routes": _table("notification_id action_id delivered", route_id=Way.NAME),
     "stream_entries": _table(
         "user_id seq notification_id pushed_at delivered_at read_at pushed_by archived_at", route_id=Way.NAME
     ),

@@ -18,7 +18,7 @@ from carillon.domain.ports import Clock, Observer
 from carillon.domain.store import Ask, Engine, Row, Steps
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Skip
 
-_FILTERS = ("queue", "status", "correlation_id", "idempotency_key")
+_FILTERS = ("queue", "status", "correlation_id", "idempotency_key", "before_us", "before_id")
 _TIMES = ("next_retry_at", "created_at", "updated_at")
 
 
@@ -33,7 +33,7 @@ class JobStore:
             given = [msgspec.structs.asdict(row) for row in rows]
             await self.engine.write("write_job_logs", each=given, repeatable=True, pool="intake")
 
-    async def job_logs(self, filters: Mapping[str, str | None], limit: int) -> list[Row]:
+    async def job_logs(self, filters: Mapping[str, Any], limit: int) -> list[Row]:
         values = {**{name: filters.get(name) for name in _FILTERS}, "limit": limit}
         return [_with_times(row) for row in await self.engine.rows("job_logs", values)]
 

@@ -59,7 +59,7 @@ class SkippedStore:
                 yield from _redriven(free, plan)
                 action_id = yield from noted(action, plan.done + len(free), before.action_id)
                 keys = [{name: row[name] for name in ("notification_id", "route_id")} for row in free]
-                yield Ask("mark_redriven", {"action_id": action_id}, keys)
+                yield Ask("mark_redriven", {"action_id": action_id, "delivered": False}, keys)
             last = rows[-1] if len(rows) == limit else None
             return SkippedPage(
                 matched=dict(Counter(str(row["gate"]) for row in rows)),

@@ -11,6 +11,7 @@ from carillon.ledger.digests import DigestStore
 from carillon.ledger.jobs import JobStore
 from carillon.ledger.outbox import OutboxStore
 from carillon.ledger.people import PreferenceStore, SuppressionStore
+from carillon.ledger.replay import ReplayStore
 from carillon.ledger.resealing import SealKeyStore
 from carillon.ledger.rights import RightsStore
 from carillon.ledger.skipped import SkippedStore
@@ -109,6 +110,7 @@ class Stores(
     OutboxStore,
     OverdueStore,
     PreferenceStore,
+    ReplayStore,
     RightsStore,
     SealKeyStore,
     SkippedStore,

@@ -31,9 +31,10 @@ class StreamStore:
         values = {"user_id": user_id, "before": before, "limit": limit, "archived": archived}
         return await self._entries("newest_first", values)
 
-    async def waiting(self, user_id: str, limit: int) -> list[Entry]:
+    async def waiting(self, user_id: str, limit: int, after_id: str | None = None) -> list[Entry]:
         (first, tenant_id), (second, _) = _recipients([user_id])
-        values = {"user_id": user_id, "recipients": [first, second], "tenant_id": tenant_id, "limit": limit}
+        values: dict[str, Any] = {"user_id": user_id, "recipients": [first, second], "tenant_id": tenant_id}
+        values |= {"limit": limit, "after_id": after_id}
         return await self._entries("waiting", values)
 
     async def bounds(self, user_ids: Collection[str]) -> dict[str, Bounds]:

@@ -32,6 +32,7 @@ from carillon.web import (
 from carillon.web.about import RequestPlace
 from carillon.web.auth import Tickets
 from carillon.web.endpoint import fixed
+from carillon.web.paging import CursorShape
 from carillon.web.problems import unavailable
 
 MOST_REPORTED = 1000
@@ -49,6 +50,9 @@ _FRAMES = (
     "between, `gap` when what was asked for is not kept any more, `changed` when the person has marked or archived "
     "something, `closing` when the reader should come again."
 )
+_PLACE: dict[str, tuple[str, type]] = {"before": ("seq", int), "after_id": ("notification_id", str)}
+"""A number in the stream; 0 and an id for what waits and has no number yet."""
+_INBOX, _ARCHIVE = CursorShape("inbox", _PLACE), CursorShape("archive", _PLACE)
 _FILES = {
     "/inbox": "inbox.html",
     **{
@@ -264,16 +268,21 @@ class _Streams:
     async def inbox(self, request: Request) -> Reply:
         query = request.query(wire.InboxQuery)
         user_id, log = _user(request), _log(request)
-        before = None if query.before is msgspec.UNSET else query.before
+        shape = _ARCHIVE if query.archived else _INBOX
+        # `before` is the older way to name a place: it and a cursor exclude each other, as a page and a cursor do.
+        place, _ = shape.place(query.cursor, 1 if query.before is msgspec.UNSET else 2, 1)
+        before = place.get("before") or (None if query.before is msgspec.UNSET else query.before)
+        more = query.limit + 1
         found: list[Entry] = []
         if before is None and not query.archived:
             # Notifications that wait for an absent person have no number yet, and are newer than pushed ones.
-            found += await self._ledger.waiting(log, query.limit)
-        if len(found) < query.limit:
-            rest = query.limit - len(found)
-            found += await self._ledger.newest_first(log, rest, before, archived=query.archived)
-        entries = [_in_inbox(entry) for entry in found]
-        return Reply(200, wire.Inbox(user_id, entries, len(entries)))
+            found += await self._ledger.waiting(log, more, place.get("after_id"))
+        if len(found) < more:
+            found += await self._ledger.newest_first(log, more - len(found), before, archived=query.archived)
+        columns = [{"seq": entry.seq, "notification_id": entry.notification_id} for entry in found]
+        shown, cursor = shape.cut(found, query.limit, columns)
+        entries = [_in_inbox(entry) for entry in shown]
+        return Reply(200, wire.Inbox(user_id, entries, len(entries), cursor))
 
     async def unread(self, request: Request) -> Reply:
         request.query(wire.PersonQuery)

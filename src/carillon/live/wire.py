@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.streams import Entry
+from carillon.web.paging import Cursor
 from carillon.web.problems import rfc3339_ms
 
 UserId = Annotated[str, Meta(max_length=255, description="Whose; a token's own user needs none.")]
@@ -36,6 +37,7 @@ class InboxQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 100
     before: Before | UnsetType = UNSET
+    cursor: Cursor | UnsetType = UNSET
     archived: Annotated[bool, Meta(description="True shows the archive instead.")] = False
     ticket: TicketText = ""
 
@@ -96,6 +98,8 @@ class Inbox(msgspec.Struct, frozen=True):
     user_id: str
     notifications: list[InboxEntry]
     count: int
+    next_cursor: str | None = None
+    """Goes on after the last one; null at the end."""
 
 
 class Unread(msgspec.Struct, frozen=True):

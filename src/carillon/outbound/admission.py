@@ -276,7 +276,7 @@ class Admissions:
             counts.update(names)
         return paced, counts
 
-    async def record(self, provider: str, ended: Sequence[Ended]) -> None:
+    async def record(self, provider: str, ended: Sequence[Ended], took_ms: float = 0.0) -> None:
         """Record the outcomes of one provider, in the order in which they came."""
         await self._learn(provider, ended)
         oks = [
@@ -286,7 +286,7 @@ class Admissions:
             if not (isinstance(outcome, Unknown) and outcome.classification == CUT_OFF)
         ]
         if provider in self._endpoints and self._targets is not None:
-            await self._record_endpoints(self._targets, provider, oks)
+            await self._record_endpoints(self._targets, provider, oks, took_ms)
             return
         succeeded = False
         for _, ok in oks:
@@ -352,7 +352,9 @@ class Admissions:
                 found.held.append((claim, held))
         return free
 
-    async def _record_endpoints(self, targets: Targets, provider: str, oks: Sequence[tuple[Claim, bool]]) -> None:
+    async def _record_endpoints(
+        self, targets: Targets, provider: str, oks: Sequence[tuple[Claim, bool]], took_ms: float
+    ) -> None:
         by_target: dict[str, list[bool]] = {}
         for claim, ok in oks:
             target = self.target(provider, claim)
@@ -360,6 +362,7 @@ class Admissions:
                 by_target.setdefault(target, []).append(ok)
         votes, now = self._votes[provider], self._clock.monotonic()
         for target, each in by_target.items():
+            targets.calls.add(target, each, took_ms)
             if not all(each) or not targets.calm:
                 await targets.record(target, each)
             votes.add(target, now, targets.failing_since(target))

@@ -323,7 +323,9 @@ class Attempts:
     async def conclude(self, ended: Sequence[EndedCall], took: float) -> list[Settlement]:
         """The settlements of calls of one provider, in the order in which the calls ended."""
         provider = ended[0][0].claim.provider
-        await self._admissions.record(provider, [(dispatch.claim, outcome) for dispatch, outcome in ended])
+        waited = 1000 * min(dispatch.starts_in for dispatch, _ in ended)
+        outcomes = [(dispatch.claim, outcome) for dispatch, outcome in ended]
+        await self._admissions.record(provider, outcomes, took - waited)
         settlements: list[Settlement] = []
         for dispatch, outcome in ended:
             note = noted(provider, outcome, took - 1000 * dispatch.starts_in)
@@ -334,7 +336,7 @@ class Attempts:
         return settlements
 
     async def _conclude(self, claim: Claim, provider: str, outcome: Outcome, took: float) -> Settlement:
-        await self._admissions.record(provider, [(claim, outcome)])
+        await self._admissions.record(provider, [(claim, outcome)], took)
         note = noted(provider, outcome, took)
         if isinstance(outcome, Sent):
             return Settlement(claim=claim, verdict=FINISH, note=note)

@@ -234,7 +234,8 @@ class SynchronousDelivery:
     async def _write(self, settlement: Settlement, provider: str | None, outcome: Outcome) -> None:
         await self._settler.settle(settlement)
         if provider is not None:
-            await self._admissions.record(provider, [(settlement.claim, outcome)])
+            took = 0.0 if settlement.note is None else settlement.note.duration_ms
+            await self._admissions.record(provider, [(settlement.claim, outcome)], took)
 
     async def _replay(self, notification_id: str, tenant_id: str | None, deadline: float) -> SynchronousAnswer:
         """The outcome of the first request with this key; waits for it until the deadline."""

@@ -8,7 +8,15 @@ import msgspec
 
 from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, State, record
 from carillon.domain.errors import LedgerUnavailable
-from carillon.domain.events import BreakerChanged, EndpointDisabled, EndpointEnabled, TargetSlowed, Trouble
+from carillon.domain.events import (
+    BreakerChanged,
+    CallsPaused,
+    CallsResumed,
+    EndpointDisabled,
+    EndpointEnabled,
+    TargetSlowed,
+    Trouble,
+)
 from carillon.domain.pace import (
     HORIZON_SECONDS,
     LEAST_LEAD_SECONDS,
@@ -29,6 +37,7 @@ from carillon.domain.targets import (
     NEW_TARGET,
     NO_RATES,
     Change,
+    ClockOffset,
     Held,
     Rates,
     T,
@@ -42,10 +51,10 @@ from carillon.domain.targets import (
     holds,
     parts_of,
 )
+from carillon.outbound.endpoint_calls import EndpointCalls
 
 REFRESH_SECONDS = 0.5
 PATIENCE_SECONDS = 2.0
-OFFSET_SECONDS = 30.0
 AWAY_SECONDS = 1.0
 """A store that hangs must not cost every call a timeout."""
 _READ_PER_SECOND = 2000
@@ -54,25 +63,6 @@ _FORGOTTEN_AT_ONCE = 100
 _ENABLED = Breaker()
 _MOST_COUNTED = 10_000
 GOLDEN = 0.618  # multiples of it are spread evenly over [0, 1) after the point
-
-
-class ClockOffset:
-    """How far this process's clock is ahead of the store's: the quickest answer of late knows it best."""
-
-    def __init__(self) -> None:
-        self._best = self._newer = float("inf")
-        self._since = float("-inf")
-
-    def heard(self, store_now: float, now: float) -> float:
-        """Take an answer of the store into account; returns the offset."""
-        seen = now - store_now
-        if now - self._since > OFFSET_SECONDS:
-            # Clocks drift: what was learnt two periods ago no longer counts.
-            recent = now - self._since <= 2 * OFFSET_SECONDS
-            self._best, self._newer, self._since = self._newer if recent else seen, seen, now
-        self._newer = min(self._newer, seen)
-        self._best = min(self._best, seen)
-        return self._best
 
 
 class Targets:
@@ -96,7 +86,8 @@ class Targets:
         self._tails: dict[tuple[str, int], float] = {}
         """When the last deferred call of each target and lane has its turn."""
         self._deferred = 0
-        self._store = store
+        self.calls = EndpointCalls(clock)
+        self.store = store
         self._policies = policies
         self._service = service
         self._clock = clock
@@ -128,11 +119,11 @@ class Targets:
 
     async def refresh(self) -> None:
         """Read the store if the last look is too old."""
-        if self._clock.monotonic() < self._fresh_until or self._store is None:
+        if self._clock.monotonic() < self._fresh_until or self.store is None:
             return
         async with self._reading:
             if self._clock.monotonic() >= self._fresh_until:
-                await self._read(self._store)
+                await self._read(self.store)
 
     def held(self, target: str) -> Held | None:
         """What holds a call to an endpoint by the last look; None if its breaker may admit the call."""
@@ -203,13 +194,13 @@ class Targets:
 
     async def pause(self, target: str, paused: Paused | None) -> Paused | None:
         """Pause a target in the fleet's store; None resumes it. What paused it before; raises LedgerUnavailable."""
-        if self._store is None:
+        if self.store is None:
             raise LedgerUnavailable("this process shares nothing with others")
 
         def change(state: TargetState, _: float) -> tuple[TargetState, Paused | None]:
             return msgspec.structs.replace(state, paused=paused), state.paused
 
-        now, after, before = await self._store.change_target(self._service, target, change)
+        now, after, before = await self.store.change_target(self._service, target, change)
         self._keep(target, after.moved(self._offset.heard(now, self._clock.monotonic())))
         return before
 
@@ -337,12 +328,12 @@ class Targets:
             if name in self._seen:
                 seen[name] = self._seen[name]
         self._seen = seen
-        self.paused = {name: state.paused for name, state in seen.items() if state.paused is not None}
+        self._note_pauses({name: state.paused for name, state in seen.items() if state.paused is not None})
         pause = self._refresh and max(self._refresh, len(states) / _READ_PER_SECOND)
         self._fresh_until = self._clock.monotonic() + pause
         quiet = [name for name, state in states.items() if state.quiet(now)]
         for name in quiet[:_FORGOTTEN_AT_ONCE]:
-            await self._change(name, _unchanged)
+            await self._change(name, lambda state, _: (state, None))
 
     async def _change(self, target: str, change: Change[T]) -> tuple[T, TargetState, float]:
         """The answer, the new state on the store's clock, and how far this process's clock is ahead of the store's."""
@@ -360,10 +351,10 @@ class Targets:
                 del self._changing[target]
 
     async def _change_now(self, target: str, change: Change[T]) -> tuple[T, TargetState, float]:
-        if self._store is not None and self._clock.monotonic() >= self._away_until:
+        if self.store is not None and self._clock.monotonic() >= self._away_until:
             try:
                 async with asyncio.timeout(PATIENCE_SECONDS):
-                    now, after, answer = await self._store.change_target(self._service, target, change)
+                    now, after, answer = await self.store.change_target(self._service, target, change)
             except (LedgerUnavailable, TimeoutError) as error:
                 self._gone(error)
             else:
@@ -382,9 +373,18 @@ class Targets:
             self._seen.pop(target, None)
         else:
             self._seen[target] = state
-        self.paused.pop(target, None)
-        if state.paused is not None:
-            self.paused[target] = state.paused
+        if state.paused is not None or target in self.paused:
+            others = {name: paused for name, paused in self.paused.items() if name != target}
+            self._note_pauses(others if state.paused is None else {**others, target: state.paused})
+
+    def _note_pauses(self, paused: dict[str, Paused]) -> None:
+        """Take over what is paused now; the log of every process says what began and what ended."""
+        for name in self.paused.keys() - paused.keys():
+            self._observe(CallsResumed(what=self.paused[name].what))
+        for name, one in paused.items():
+            if self.paused.get(name) != one:
+                self._observe(CallsPaused(what=one.what, by=one.by, reason=one.reason))
+        self.paused = paused
 
     def _gone(self, error: Exception) -> None:
         self._observe(Trouble(where="targets", error=str(error) or "no answer in time"))
@@ -394,7 +394,3 @@ class Targets:
         if before is not after:
             provider, endpoint = parts_of(target)
             self._observe(BreakerChanged(provider=provider, before=before, after=after, endpoint=endpoint))
-
-
-def _unchanged(state: TargetState, _: float) -> tuple[TargetState, None]:
-    return state, None

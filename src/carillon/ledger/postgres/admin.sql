@@ -120,10 +120,10 @@ WHERE d.notification_id = redriven.notification_id AND d.route_id = redriven.rou
 
 -- name: mark_redriven
 -- Runs in the transaction of the redrive. A route redriven again belongs to the newer action.
-INSERT INTO redriven_routes (notification_id, route_id, action_id)
-SELECT key.notification_id, key.route_id, :action_id::bigint FROM unnest(:notification_id::text[],
+INSERT INTO redriven_routes (notification_id, route_id, action_id, delivered)
+SELECT key.notification_id, key.route_id, :action_id::bigint, :delivered::boolean FROM unnest(:notification_id::text[],
     :route_id::text[]) AS key (notification_id, route_id)
-ON CONFLICT (notification_id, route_id) DO UPDATE SET action_id = excluded.action_id;
+ON CONFLICT (notification_id, route_id) DO UPDATE SET action_id = excluded.action_id, delivered = excluded.delivered;
 
 -- name: note_action
 -- Runs in the transaction of the action, if there is one: both are committed, or neither.
@@ -177,10 +177,11 @@ SELECT detail_json FROM admin_actions WHERE action_id = :action_id FOR UPDATE;
 --                           a row that is locked here.
 --   claim_token, ticket     what a worker holds goes on: its call may be under way.
 --   attempt_count = 0       what was attempted since is a retry, and no part of what waits for its turn.
+--   delivered               what was delivered before is `stop_replay`'s.
 WITH taken AS (
     DELETE FROM due d USING redriven_routes m, routes r
-    WHERE m.action_id = :action_id AND r.notification_id = m.notification_id AND r.route_id = m.route_id
-      AND r.status = 'failed' AND r.attempt_count = 0
+    WHERE m.action_id = :action_id AND NOT m.delivered
+      AND r.notification_id = m.notification_id AND r.route_id = m.route_id AND r.status = 'failed' AND r.attempt_count = 0
       AND d.lane = r.lane AND d.provider = r.provider AND d.grp = r.grp AND d.due_at = r.next_attempt_at AND d.ticket = r.ticket
     RETURNING d.ticket
 )
@@ -189,7 +190,7 @@ SET status = 'dead_letter', dead_lettered_at = clock_timestamp(), next_attempt_a
     updated_at = clock_timestamp(),
     attempt_count = (SELECT count(*) FROM attempts a WHERE a.notification_id = r.notification_id AND a.route_id = r.route_id)
 FROM redriven_routes m
-WHERE m.action_id = :action_id AND r.notification_id = m.notification_id AND r.route_id = m.route_id
+WHERE m.action_id = :action_id AND NOT m.delivered AND r.notification_id = m.notification_id AND r.route_id = m.route_id
   AND r.status = 'failed' AND r.attempt_count = 0 AND r.claim_token IS NULL
   AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken))
 RETURNING r.notification_id, r.route_id;

@@ -22,13 +22,15 @@ SET service = excluded.service, status = excluded.status, attempts = excluded.at
 WHERE kept.updated_at <= excluded.updated_at;
 
 -- name: job_logs
--- Newest first; a filter that is NULL filters nothing.
+-- Newest first; a filter that is NULL filters nothing. `before` is where the page before ended.
 SELECT id, service, queue, message_id, correlation_id, idempotency_key, status, attempts, last_error, next_retry_at,
-       action, created_at, updated_at
+       action, created_at, updated_at, (extract(epoch FROM updated_at) * 1000000)::bigint AS place
 FROM job_logs
 WHERE (:queue::text IS NULL OR queue = :queue) AND (:status::text IS NULL OR status = :status)
   AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id) AND (:idempotency_key::text IS NULL OR
       idempotency_key = :idempotency_key)
+  AND (:before_us::bigint IS NULL OR (updated_at, id)
+       < (timestamptz 'epoch' + :before_us::float8 * interval '1 microsecond', :before_id::bigint))
 ORDER BY updated_at DESC, id DESC
 LIMIT :limit;
 

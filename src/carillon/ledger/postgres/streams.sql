@@ -120,6 +120,7 @@ ORDER BY e.seq DESC
 LIMIT :limit;
 
 -- name: waiting
+-- `after_id` is the last one of the page before.
 SELECT :user_id::text AS user_id, 0 AS seq, n.notification_id, n.notification_type, n.priority,
        (date_part('epoch', date_trunc('milliseconds', coalesce(n.occurred_at, n.accepted_at))) * 1000)::bigint
            AS event_timestamp_ms,
@@ -129,7 +130,9 @@ WHERE r.recipient_ref = ANY (:recipients::text[]) AND r.provider = 'sse' AND r.l
   AND r.next_attempt_at IS NOT NULL AND n.tenant_id IS NOT DISTINCT FROM :tenant_id
   AND NOT EXISTS (
       SELECT FROM stream_entries e WHERE e.notification_id = r.notification_id AND e.route_id = r.route_id)
-ORDER BY n.accepted_at DESC
+  AND (:after_id::text IS NULL OR (n.accepted_at, n.notification_id)
+       < (SELECT o.accepted_at, o.notification_id FROM records o WHERE o.notification_id = :after_id))
+ORDER BY n.accepted_at DESC, n.notification_id DESC
 LIMIT :limit;
 
 -- name: bounds

@@ -313,6 +313,7 @@ class RedisLists:
     def _claim_of(self, place: ListPlace, number: int, now: float) -> Claim:
         message, queue = place.message, place.queue
         most = self._rules.policies[queue].max_retries if message.max_attempts is None else message.max_attempts
+        tenant = message.payload.get("tenant_id")
         return Claim(
             notification_id=message.id,
             route_id=queue,
@@ -336,6 +337,8 @@ class RedisLists:
             intent_key=message.idempotency_key,
             place=place,
             expires_in=None if message.expires_at is None else message.expires_at - now,
+            # An operator may have paused the tenant.
+            tenant_id=tenant if isinstance(tenant, str) and tenant else None,
         )
 
     def _rest(self, names: Sequence[str], found: Sequence[Any], busy: Sequence[Any], now: float) -> None:

@@ -52,9 +52,35 @@ class ListQueues:
         now = seconds(time)
         return {queue: _depth(found[5 * at : 5 * at + 5], now) for at, queue in enumerate(queues)}
 
-    async def failed(self, queue: str, limit: int) -> list[FailedMessage]:
-        """The newest failed messages."""
-        return [_failed(queue, raw) for raw in await self._range(queue, 0, limit - 1)] if limit > 0 else []
+    async def failed(self, queue: str, limit: int, after: tuple[int, str] | None = None) -> list[FailedMessage]:
+        """Failed messages, newest first; `after` goes on behind the message with so many older ones and this id.
+
+        Places are counted from the oldest: what fails meanwhile moves nothing. Where older ones were requeued, the
+        message stands further on and is looked for there; if it was requeued itself, some may be shown again.
+        """
+        if limit <= 0:
+            return []
+        if after is None:
+            return await self._page(queue, 0, limit)
+        older, own_id = after
+        at = -1 - older
+        while at < 0:
+            window = await self._page(queue, at, WINDOW)
+            found = next((place for place, one in enumerate(window) if one.id == own_id), None)
+            if found is not None:
+                return await self._page(queue, -window[found].older, limit) if window[found].older else []
+            at = -window[-1].older if window else 0
+        return await self._page(queue, -older, limit) if older else []
+
+    async def _page(self, queue: str, first: int, limit: int) -> list[FailedMessage]:
+        """So many messages from this index on, which is negative if it counts from the oldest."""
+        last = first + limit - 1
+        if first < 0:
+            last = min(last, -1)
+        raws = await self._range(queue, first, last)
+        # Counted after the messages were read: a place that is too new is found again, one that is too old is not.
+        oldest = -1 - last if first < 0 else await self._length(queue) - first - len(raws)
+        return [_failed(queue, raw, oldest + len(raws) - 1 - place) for place, raw in enumerate(raws)]
 
     async def requeue(self, queue: str, ids: Collection[str] | None = None, limit: int | None = None) -> int:
         """Move failed messages back with a fresh budget, the oldest first; returns how many."""
@@ -88,6 +114,12 @@ class ListQueues:
             raise unavailable(error) from error
         return [text.encode() if isinstance(text, str) else text for text in found]
 
+    async def _length(self, queue: str) -> int:
+        try:
+            return int(await self._redis.llen(f"{queue}:failed"))
+        except (RedisError, OSError, TimeoutError) as error:
+            raise unavailable(error) from error
+
 
 def _depth(found: Sequence[Any], now: float) -> Depth:
     main, processing, delayed, failed, oldest = found
@@ -96,9 +128,9 @@ def _depth(found: Sequence[Any], now: float) -> Depth:
     return Depth(main, processing, delayed, failed, age)
 
 
-def _failed(queue: str, raw: bytes) -> FailedMessage:
+def _failed(queue: str, raw: bytes, older: int) -> FailedMessage:
     own_id = message_id(raw)
-    return FailedMessage(queue, own_id, read_message(raw, own_id, ""), raw)
+    return FailedMessage(queue, own_id, read_message(raw, own_id, ""), raw, older)
 
 
 PUMP_WINDOW = 100

@@ -110,9 +110,9 @@ DELETE FROM dead_letters WHERE notification_id = :notification_id AND route_id =
 
 -- name: mark_redriven
 -- Runs in the transaction of the redrive. A route redriven again belongs to the newer action.
-INSERT INTO redriven_routes (notification_id, route_id, action_id)
-VALUES (:notification_id, :route_id, :action_id)
-ON CONFLICT (notification_id, route_id) DO UPDATE SET action_id = excluded.action_id;
+INSERT INTO redriven_routes (notification_id, route_id, action_id, delivered)
+VALUES (:notification_id, :route_id, :action_id, :delivered)
+ON CONFLICT (notification_id, route_id) DO UPDATE SET action_id = excluded.action_id, delivered = excluded.delivered;
 
 -- name: note_action
 -- Runs in the transaction of the action, if there is one: both are committed, or neither.
@@ -164,11 +164,13 @@ SELECT detail_json FROM admin_actions WHERE action_id = :action_id;
 -- Race: a worker claims a route of the redrive at this moment.
 --   claim_token, ticket     what a worker holds goes on: its call may be under way.
 --   attempt_count = 0       what was attempted since is a retry, and no part of what waits for its turn.
+--   delivered               what was delivered before is `stop_replay`'s.
 UPDATE routes
 SET status = 'dead_letter', dead_lettered_at = :now, next_attempt_at = NULL, updated_at = :now,
     attempt_count = (SELECT count(*) FROM attempts a
                      WHERE a.notification_id = routes.notification_id AND a.route_id = routes.route_id)
-WHERE (notification_id, route_id) IN (SELECT notification_id, route_id FROM redriven_routes WHERE action_id = :action_id)
+WHERE (notification_id, route_id) IN (
+        SELECT notification_id, route_id FROM redriven_routes WHERE action_id = :action_id AND NOT delivered)
   AND status = 'failed' AND attempt_count = 0 AND claim_token IS NULL
   AND (ticket IS NULL OR ticket NOT IN (SELECT t.value FROM leases l, json_each(l.tickets) t))
 RETURNING notification_id, route_id;

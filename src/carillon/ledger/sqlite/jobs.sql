@@ -14,11 +14,12 @@ WHERE updated_at <= excluded.updated_at;
 
 -- name: job_logs
 SELECT id, service, queue, message_id, correlation_id, idempotency_key, status, attempts, last_error, next_retry_at,
-       action, created_at, updated_at
+       action, created_at, updated_at, updated_at * 1000 AS place
 FROM job_logs
 WHERE (:queue IS NULL OR queue = :queue) AND (:status IS NULL OR status = :status)
   AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
   AND (:idempotency_key IS NULL OR idempotency_key = :idempotency_key)
+  AND (:before_us IS NULL OR (updated_at, id) < (:before_us / 1000, :before_id))
 ORDER BY updated_at DESC, id DESC
 LIMIT :limit;
 

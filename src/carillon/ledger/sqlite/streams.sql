@@ -70,6 +70,7 @@ ORDER BY e.seq DESC
 LIMIT :limit;
 
 -- name: waiting
+-- `after_id` is the last one of the page before.
 SELECT :user_id AS user_id, 0 AS seq, n.notification_id, n.notification_type, n.priority,
        coalesce(n.occurred_at, n.accepted_at) AS event_timestamp_ms, n.payload_json, 0 AS read, 0 AS delivered,
        0 AS archived, NULL AS message_json
@@ -79,6 +80,8 @@ WHERE r.recipient_ref IN (SELECT value FROM json_each(:recipients)) AND r.provid
   AND r.next_attempt_at IS NOT NULL AND n.tenant_id IS :tenant_id
   AND NOT EXISTS (
       SELECT 1 FROM stream_entries e WHERE e.notification_id = r.notification_id AND e.route_id = r.route_id)
+  AND (:after_id IS NULL OR (n.accepted_at, n.notification_id)
+       < (SELECT o.accepted_at, o.notification_id FROM records o WHERE o.notification_id = :after_id))
 ORDER BY n.accepted_at DESC, n.notification_id DESC
 LIMIT :limit;
 

@@ -158,6 +158,8 @@ class RedriveView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     actor: str
     reason: str | None
     rate_per_second: float | None
+    endpoint: str | None
+    """Whose replay it is; None for other redrives."""
     chosen: int | None
     """How many were named one by one; None where filters chose."""
     matched: int | None
@@ -385,6 +387,7 @@ def _redrive(row: Row, became: Row) -> RedriveView:
         actor=row["actor"],
         reason=row["reason"],
         rate_per_second=detail.get("ratePerSecond"),
+        endpoint=detail.get("endpoint"),
         chosen=detail.get("chosen"),
         matched=detail.get("matched"),
         redriven=detail.get("redriven", 0),

@@ -1,6 +1,6 @@
 """The operators' brakes over HTTP: pausing and resuming, and forcing a provider's breaker; each with a reason."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
@@ -41,7 +41,7 @@ class PauseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
         Meta(
             min_length=1,
             max_length=400,
-            description="A provider, a lane, the key of a template, a tenant, or `host:port` of an endpoint.",
+            description="A provider, a lane, the key of a template, a tenant, a queue, or `host:port` of an endpoint.",
         ),
     ]
     provider: Annotated[str, Meta(max_length=64, description="The provider that calls the endpoint.")] = "webhook"
@@ -100,7 +100,13 @@ class Brakes:
     """Answers the endpoints."""
 
     def __init__(
-        self, targets: ChangedTargets, breakers: ForcedBreakers, ledger: AdminLedger, clock: Clock, *, known: "Known"
+        self,
+        targets: ChangedTargets,
+        breakers: ForcedBreakers | None,
+        ledger: AdminLedger,
+        clock: Clock,
+        *,
+        known: "Known",
     ) -> None:
         self._targets = targets
         self._breakers = breakers
@@ -116,6 +122,7 @@ class Brakes:
 
     async def pause(self, request: Request) -> Reply:
         body = request.json(PauseBody)
+        self._refuse_senseless(body)
         target, what = self._target(body), _what(body)
         actor = request.caller.sub or "anonymous"
         paused = Paused(what=what, by=actor, reason=body.reason, since_ms=round(self._clock.wall() * 1000))
@@ -133,7 +140,7 @@ class Brakes:
 
     async def force(self, request: Request) -> Reply:
         body = request.json(ForceBody)
-        if body.provider not in self._known.providers:
+        if self._breakers is None or body.provider not in self._known.providers:
             raise Problem("UNKNOWN_PROVIDER", f"there is no provider {body.provider}")
         if body.to == "open":
             await self._breakers.trip(body.provider)
@@ -147,22 +154,35 @@ class Brakes:
         actor = request.caller.sub or "anonymous"
         await self._ledger.note_action(AdminAction(actor=actor, action=action, reason=reason, subject=subject))
 
+    def _refuse_senseless(self, body: PauseBody) -> None:
+        """Refuse a pause that would keep nothing back here; a resume may still end one of an earlier release."""
+        known = self._known
+        if body.scope in known.senseless:
+            raise Problem("VALIDATION_ERROR", f"{_what(body)} cannot be paused here: {known.senseless[body.scope]}")
+        if body.scope == "endpoint" and body.provider in known.providers - known.receivers:
+            reason = f"{body.provider} calls no endpoints of its own; pause the provider"
+            raise Problem("VALIDATION_ERROR", f"{_what(body)} cannot be paused here: {reason}")
+
     def _target(self, body: PauseBody) -> str:
         match body.scope:
-            case "provider":
-                if body.name not in self._known.providers:
-                    raise Problem("UNKNOWN_PROVIDER", f"there is no provider {body.name}")
-                return body.name
-            case "endpoint":
-                if body.provider not in self._known.providers:
-                    raise Problem("UNKNOWN_PROVIDER", f"there is no provider {body.provider}")
-                return target_of(body.provider, body.name)
+            case "provider" | "endpoint":
+                endpoint = body.scope == "endpoint"
+                provider = body.provider if endpoint else body.name
+                if provider not in self._known.providers:
+                    raise Problem("UNKNOWN_PROVIDER", f"there is no provider {provider}")
+                return target_of(provider, body.name) if endpoint else provider
             case "lane":
                 lane = self._known.lanes.by_name.get(body.name)
                 if lane is None:
                     known = ", ".join(self._known.lanes.by_name)
                     raise Problem("VALIDATION_ERROR", f"there is no lane {body.name}; known are {known}")
                 return lane_target(lane.rank)
+            case "queue":
+                if body.name not in self._known.queues():
+                    known = ", ".join(self._known.queues())
+                    raise Problem("VALIDATION_ERROR", f"there is no queue {body.name}; known are {known}")
+                # A worker claims from queues as it claims from providers.
+                return body.name
             case "template":
                 return template_target(body.name)
             case "tenant":
@@ -184,11 +204,16 @@ class Brakes:
         )
 
 
-class Known(msgspec.Struct, frozen=True):
-    """The providers and lanes of the settings."""
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be paused in this blueprint, and what cannot mean anything here."""
 
-    providers: frozenset[str]
     lanes: Lanes
+    providers: frozenset[str] = frozenset()
+    receivers: frozenset[str] = frozenset()
+    """The providers that call many endpoints."""
+    queues: Callable[[], Collection[str]] = tuple
+    senseless: Mapping[Scope, str] = {}
+    """Why a kind of pause would keep nothing back."""
 
 
 def _what(body: PauseBody) -> str:
@@ -197,9 +222,9 @@ def _what(body: PauseBody) -> str:
 
 
 def endpoints(
-    targets: ChangedTargets, breakers: ForcedBreakers, ledger: AdminLedger, clock: Clock, known: Known
+    targets: ChangedTargets, breakers: ForcedBreakers | None, ledger: AdminLedger, clock: Clock, known: Known
 ) -> list[Endpoint]:
-    """The operators' endpoints about pauses and breakers."""
+    """The operators' endpoints about pauses, and about breakers where there are some."""
     brakes = Brakes(targets, breakers, ledger, clock, known=known)
     return [
         Endpoint(
@@ -212,20 +237,24 @@ def endpoints(
             **_FOR_OPERATORS,
         ),
         *_pausing(brakes),
-        Endpoint(
-            method="POST",
-            path="/api/v1/admin/breakers",
-            call=brakes.force,
-            name="forceBreaker",
-            summary="Open a provider's breaker by hand, or let a message probe the provider now",
-            description="An open breaker sends calls to the next provider of the chain; after its usual time a message "
-            "probes the provider. Where breakers are not shared, this is about the process that answers.",
-            body=ForceBody,
-            body_examples={"open": {"provider": "sandbox", "to": "open", "reason": "The vendor loses messages"}},
-            answers=(Answer(status=200, description="The breaker afterwards", kind=Forced),),
-            **_CHANGES,
-        ),
+        *([] if breakers is None else [_forcing(brakes)]),
     ]
+
+
+def _forcing(brakes: Brakes) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path="/api/v1/admin/breakers",
+        call=brakes.force,
+        name="forceBreaker",
+        summary="Open a provider's breaker by hand, or let a message probe the provider now",
+        description="An open breaker sends calls to the next provider of the chain; after its usual time a message "
+        "probes the provider. Where breakers are not shared, this is about the process that answers.",
+        body=ForceBody,
+        body_examples={"open": {"provider": "sandbox", "to": "open", "reason": "The vendor loses messages"}},
+        answers=(Answer(status=200, description="The breaker afterwards", kind=Forced),),
+        **_CHANGES,
+    )
 
 
 def _pausing(brakes: Brakes) -> list[Endpoint]:
@@ -237,9 +266,10 @@ def _pausing(brakes: Brakes) -> list[Endpoint]:
             path=_PATH,
             call=brakes.pause,
             name="pauseCalls",
-            summary="Make no call to a provider or an endpoint, of a lane, a template or a tenant",
+            summary="Make no call to a provider or an endpoint, of a lane, a template, a tenant or a queue",
             description="Notifications are accepted and wait, in every process; no other provider is tried for them. "
-            "Synchronous requests fail at once. Calls under way end. What expires while it waits is skipped.",
+            "Synchronous requests fail at once. Calls under way end. What expires while it waits is skipped. A kind "
+            "that would keep nothing back in this blueprint is refused with the reason.",
             body=PauseBody,
             body_examples=example,
             answers=answers,
@@ -251,8 +281,8 @@ def _pausing(brakes: Brakes) -> list[Endpoint]:
             call=brakes.resume,
             name="resumeCalls",
             summary="Make the calls again that a pause keeps back",
-            description="What waits for a provider or a lane goes at once; what waits for a template, a tenant or an "
-            "endpoint within half the time that the pause took, two minutes at most.",
+            description="What waits for a provider, a lane or a queue goes at once; what waits for a template, a "
+            "tenant or an endpoint within half the time that the pause took, two minutes at most.",
             body=PauseBody,
             body_examples=example,
             answers=answers,

@@ -6,6 +6,9 @@ from typing import Any, Protocol
 from carillon.domain.admin import AdminAction
 from carillon.domain.queues import Depth, FailedMessage, Policy
 from carillon.upkeep.api.queues_wire import (
+    ACTIONS,
+    FAILED_MESSAGES,
+    JOB_LOGS,
     FailedList,
     FailedMessagesQuery,
     FailedMessageView,
@@ -41,14 +44,16 @@ class InspectedQueues(Protocol):
     def handlers(self) -> dict[str, str]: ...
     def policy(self, queue: str) -> Policy: ...
     async def inspect(self, queues: Collection[str] | None = None) -> dict[str, Depth]: ...
-    async def failed(self, queue: str, limit: int = 100) -> list[FailedMessage]: ...
+    async def failed(
+        self, queue: str, limit: int = 100, after: tuple[int, str] | None = None
+    ) -> list[FailedMessage]: ...
     async def requeue(self, queue: str, ids: Collection[str] | None = None, limit: int | None = None) -> int: ...
 
 
 class Records(Protocol):
     """Job logs in SQL, and the audit trail."""
 
-    async def job_logs(self, filters: Mapping[str, str | None], limit: int) -> list[dict[str, Any]]: ...
+    async def job_logs(self, filters: Mapping[str, Any], limit: int) -> list[dict[str, Any]]: ...
     async def note_action(self, action: AdminAction) -> int: ...
     async def actions(
         self, filters: Mapping[str, Any], limit: int, offset: int
@@ -77,8 +82,14 @@ class QueueOperations:
 
     async def list_failed(self, request: Request) -> Reply:
         queues, queue, depth = await self._known(request)
-        found = await queues.failed(queue, request.query(FailedMessagesQuery).limit)
-        return Reply(200, FailedList(queue=queue, total=depth.failed, messages=[failed_view(one) for one in found]))
+        query = request.query(FailedMessagesQuery)
+        place, _ = FAILED_MESSAGES.place(query.cursor, 1, 1)
+        after = (place["older"], place["id"]) if place else None
+        found = await queues.failed(queue, query.limit + 1, after)
+        columns = [{"older": one.older, "id": one.id} for one in found]
+        shown, cursor = FAILED_MESSAGES.cut(found, query.limit, columns)
+        messages = [failed_view(one) for one in shown]
+        return Reply(200, FailedList(queue=queue, total=depth.failed, messages=messages, next_cursor=cursor))
 
     async def requeue(self, request: Request) -> Reply:
         queues, queue, depth = await self._known(request)
@@ -108,14 +119,18 @@ class QueueOperations:
             "correlation_id": query.correlation_id,
             "idempotency_key": query.idempotency_key,
         }
-        rows = await self._records.job_logs(filters, query.limit)
-        return Reply(200, JobLogList(job_logs=[job_log_view(row) for row in rows]))
+        place, _ = JOB_LOGS.place(query.cursor, 1, 1)
+        found = await self._records.job_logs({**filters, **place}, query.limit + 1)
+        rows, cursor = JOB_LOGS.cut(found, query.limit, found)
+        return Reply(200, JobLogList(job_logs=[job_log_view(row) for row in rows], next_cursor=cursor))
 
     async def list_actions(self, request: Request) -> Reply:
         query = request.query(QueueAuditQuery)
         filters = {"action": _REQUEUE} | ({} if query.queue is None else {"subject": query.queue})
-        rows, total = await self._records.actions(filters, query.limit, 0)
-        return Reply(200, QueueAudit(actions=[_action_view(row) for row in rows], total=total))
+        place, _ = ACTIONS.place(query.cursor, 1, 1)
+        found, total = await self._records.actions({**filters, **place}, query.limit + 1, 0)
+        rows, cursor = ACTIONS.cut(found, query.limit, found)
+        return Reply(200, QueueAudit(actions=[_action_view(row) for row in rows], total=total, next_cursor=cursor))
 
     async def _known(self, request: Request) -> tuple[InspectedQueues, str, Depth]:
         queue = request.params["queue"]
@@ -224,10 +239,10 @@ def _reading(operations: QueueOperations) -> list[Endpoint]:
             path=f"{_PATH}/queues/{{queue}}/failed",
             call=operations.list_failed,
             name="listFailedMessages",
-            summary="Show the newest failed messages of a queue",
+            summary="List the failed messages of a queue, newest first",
             path_examples={"queue": _EXAMPLE},
             query=FailedMessagesQuery,
-            answers=(Answer(status=200, description="The newest", kind=FailedList),),
+            answers=(Answer(status=200, description="One page", kind=FailedList),),
             **_FOR_ADMINISTRATORS,
         ),
     ]

@@ -3,12 +3,16 @@
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.queues import Policy
+from carillon.web.paging import Cursor, CursorShape
 
 StatusWord = Literal["received", "processing", "success", "retry", "skipped", "failed", "dead"]
 Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,512}\Z")]
+JOB_LOGS = CursorShape("job-logs", {"before_us": ("place", int), "before_id": ("id", int)})
+ACTIONS = CursorShape("queue-actions", {"before_id": ("action_id", int)})
+FAILED_MESSAGES = CursorShape("failed-messages", {"older": ("older", int), "id": ("id", str)})
 Reason = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,2000}\Z")]
 
 
@@ -45,9 +49,10 @@ class QueueList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailedMessagesQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many to show."""
+    """How many to show, and from where."""
 
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
+    cursor: Cursor | UnsetType = UNSET
 
 
 class FailedMessageView(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,11 +71,13 @@ class FailedMessageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailedList(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest failed messages of one queue."""
+    """One page of the failed messages of one queue, newest first."""
 
     queue: str
     total: int
     messages: list[FailedMessageView]
+    next_cursor: str | None
+    """Goes on after the last message, also while others fail or are requeued; null at the end."""
 
 
 class RequeueBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,6 +103,7 @@ class QueueAuditQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     queue: Name | None = None
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
+    cursor: Cursor | UnsetType = UNSET
 
 
 class QueueActionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +128,8 @@ class QueueAudit(msgspec.Struct, frozen=True, kw_only=True):
 
     actions: list[QueueActionView]
     total: int
+    next_cursor: str | None
+    """Goes on after the last action; null at the end."""
 
 
 class JobLogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -130,6 +140,7 @@ class JobLogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     correlation_id: Name | None = None
     idempotency_key: Name | None = None
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
+    cursor: Cursor | UnsetType = UNSET
 
 
 class JobLogView(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,3 +165,5 @@ class JobLogList(msgspec.Struct, frozen=True, kw_only=True):
     """Newest first."""
 
     job_logs: list[JobLogView]
+    next_cursor: str | None
+    """Goes on after the last row; null at the end."""

@@ -7,6 +7,8 @@ import msgspec
 
 from carillon.domain.events import (
     BreakerChanged,
+    CallsPaused,
+    CallsResumed,
     EndpointDisabled,
     EndpointEnabled,
     Event,
@@ -25,7 +27,10 @@ SAMPLES = 200
 """Durations kept of one step; more than enough for a percentile that a chart can show."""
 RECENT = 200
 MARKS = 200
-_TOLD = BreakerChanged | EndpointDisabled | EndpointEnabled | Trouble | RouteSuppressed | AddressSuppressed
+_TOLD = (
+    *(BreakerChanged, EndpointDisabled, EndpointEnabled, CallsPaused, CallsResumed, Trouble),
+    *(RouteSuppressed, AddressSuppressed),
+)
 
 
 class SeriesStep(msgspec.Struct):

@@ -232,6 +232,8 @@ _SAID: Final[dict[str, tuple[int, str]]] = {
         "{endpoint} ({provider}) has failed for {failing_seconds} s and is disabled: its routes become dead letters",
     ),
     "endpoint_enabled": (WARNING, "{endpoint} ({provider}) is enabled again, by {by}"),
+    "calls_paused": (WARNING, "{what} is paused by {by}: {reason}"),
+    "calls_resumed": (WARNING, "{what} is not paused any more"),
     "target_slowed": (
         WARNING,
         "{provider} asks us to slow down: no call for {pause_seconds} s, then {per_second} a second",

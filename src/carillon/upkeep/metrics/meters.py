@@ -13,6 +13,8 @@ from carillon.domain.events import (
     AlertTold,
     BreakerChanged,
     CallbackRefused,
+    CallsPaused,
+    CallsResumed,
     DoorStopped,
     EndpointDisabled,
     EndpointEnabled,
@@ -116,7 +118,7 @@ class Metrics:
                 | TokenRefused()
                 | ProviderProbed()
                 | MessageFinished()
-                | WebhookCalled()
+                | (WebhookCalled() | CallsPaused() | CallsResumed())
             ):
                 pass
             case Pruned() | HistoryKept() | Rehomed() | TicketsLost():

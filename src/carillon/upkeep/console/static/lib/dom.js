@@ -63,7 +63,7 @@ export function badge(word, said = String(word).replaceAll("_", " ")) {
 
 const MOODS = {
   passed: "good", delivered: "good", opened: "good", sent: "good", closed: "good", finish: "good", success: "good", active: "good",
-  queued: "wait", retry: "wait", defer: "wait", half_open: "wait", throttled: "wait", fail_over: "wait",
+  queued: "wait", paused: "wait", retry: "wait", defer: "wait", half_open: "wait", throttled: "wait", fail_over: "wait",
   failed: "bad", bury: "bad", open: "bad", disabled: "bad", endpoint_disabled: "bad", endpoint_enabled: "good", unavailable: "bad", refused: "bad", unknown: "bad", rejected: "bad",
   skipped: "dull",
 };

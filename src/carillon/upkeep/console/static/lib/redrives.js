@@ -14,8 +14,9 @@ const NEWEST = 5;
 /**
  * Redrives under way, by every operator; ended ones stay visible while the page is open.
  * @param {HTMLElement} place
+ * @param {(one: object) => boolean} [which] those that the page is about
  */
-export function redrives(place) {
+export function redrives(place, which = () => true) {
   const seen = new Set();
   const asking = newest();
   let timer = null;
@@ -23,8 +24,9 @@ export function redrives(place) {
   const look = async () => {
     const still = asking();
     clearTimeout(timer);
-    const { items } = await ask("/api/v1/admin/redrives", { query: { pageSize: NEWEST } });
+    const found = await ask("/api/v1/admin/redrives", { query: { pageSize: NEWEST } });
     if (left || !still()) return;
+    const items = found.items.filter(which);
     for (const one of items) if (one.waiting) seen.add(one.id);
     const drawn = items.filter((one) => seen.has(one.id)).map((one) => shown(one, look));
     refill(place, drawn.length ? card("Redrives under way", drawn) : null);
@@ -52,14 +54,16 @@ export function redrives(place) {
 async function stop(one, look) {
   const given = await confirm({
     title: "Stop this redrive?",
-    text: `${many(one.waiting, "route that waits for its turn is a dead letter", "routes that wait for their turn are dead letters")} again. What was attempted already goes on.`,
+    text: one.endpoint
+      ? `${many(one.waiting, "route that waits for its turn is", "routes that wait for their turn are")} as before. What was attempted already goes on.`
+      : `${many(one.waiting, "route that waits for its turn is a dead letter", "routes that wait for their turn are dead letters")} again. What was attempted already goes on.`,
     fields: [field("stop-reason", "Reason, for the audit trail", { required: true, maxlength: 1000 })],
     act: "Stop it",
     danger: true,
   });
   if (!given) return;
   const done = await ask(`/api/v1/admin/redrives/${one.id}/stop`, { method: "POST", headers: BY_HAND, body: { reason: given["stop-reason"] } });
-  toast(`Stopped: ${many(done.stopped, "dead letter", "dead letters")} again.`);
+  toast(one.endpoint ? `Stopped: ${many(done.stopped, "route")} as before.` : `Stopped: ${many(done.stopped, "dead letter", "dead letters")} again.`);
   await look();
 }
 
@@ -91,6 +95,6 @@ function progress(one, ended, sentence) {
     },
     bar(one.redriven ? ended / one.redriven : 1, "good"),
     h("span", { text: sentence }),
-    h("span", { class: "quiet", text: `${one.reason ?? ""} · ${one.actor}, ${moment(one.at)}` }),
+    h("span", { class: "quiet", text: `${one.endpoint ? `Replay to ${one.endpoint}: ` : ""}${one.reason ?? ""} · ${one.actor}, ${moment(one.at)}` }),
   );
 }

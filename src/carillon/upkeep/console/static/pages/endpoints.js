@@ -1,10 +1,12 @@
-/** Endpoints of webhooks: which are in trouble, kept at a pace or disabled by hand; disabling and enabling. */
+/** Endpoints of webhooks: how each does that was called lately, which are in trouble; disabling, enabling and replaying. */
 
 import { ask } from "../lib/api.js";
 import { confirm } from "../lib/dialog.js";
 import { badge, card, empty, fill, h, head, num, table, toast, when } from "../lib/dom.js";
 import { area, choice, field, live, newest, refill } from "../lib/forms.js";
-import { number } from "../lib/format.js";
+import { many, millis, number, percent } from "../lib/format.js";
+import { redrives } from "../lib/redrives.js";
+import { replay } from "../lib/replaying.js";
 
 const PAUSES = "/api/v1/admin/pauses";
 const OVERRIDE = { "X-Admin-Override": "true" };
@@ -16,71 +18,104 @@ const ORDER = ["disabled by hand", "disabled", "open", "half_open", "closed"];
  */
 export async function render(main, shell) {
   const rows = h("div", {});
+  const progress = h("div", {});
+  const watched = redrives(progress, (one) => one.endpoint !== null);
   const fresh = newest();
   const state = { providers: ["webhook"] };
   const draw = async () => {
     const still = fresh();
-    const [targets, pauses] = await Promise.all([ask("/api/v1/admin/targets"), ask(PAUSES)]);
+    const [targets, pauses, lately] = await Promise.all([ask("/api/v1/admin/targets"), ask(PAUSES), ask("/api/v1/admin/endpoints")]);
     if (!still()) return;
-    state.items = joined(targets.items, pauses.items);
+    state.items = joined(targets.items, pauses.items, lately.items);
     state.providers = [...new Set(["webhook", ...state.items.map((one) => one.provider)])];
-    refill(rows, shown(state.items, targets, draw));
+    refill(rows, shown(state.items, targets, (one) => again(one), draw));
   };
-  await draw();
+  const again = async (one) => {
+    try {
+      const id = await replay(one, state.providers);
+      if (id) await watched.follow(id);
+    } catch (error) {
+      toast(error.message, "bad");
+    }
+  };
+  await Promise.all([draw(), watched.look()]);
   fill(
     main,
     h(
       "div",
       { class: "page" },
-      head("Endpoints", h("button", { type: "button", class: "primary", id: "disable-one", text: "Disable an endpoint", onclick: () => disable(state, null, draw) })),
-      card(null, h("p", { class: "quiet", text: "Endpoints that are not listed work, and keep no pace that was learnt. A disabled endpoint is not called: what is for it is accepted and waits." }), rows),
+      head(
+        "Endpoints",
+        h("button", { type: "button", id: "replay-one", text: "Replay to an endpoint", onclick: () => again(null) }),
+        h("button", { type: "button", class: "primary", id: "disable-one", text: "Disable an endpoint", onclick: () => disable(state, null, draw) }),
+      ),
+      progress,
+      card(null, h("p", { class: "quiet", text: "Calls, failures and times are those of the last ten to twenty minutes, in every process. A disabled endpoint is not called: what is for it is accepted and waits." }), rows),
     ),
   );
-  return live(shell, draw);
+  const stop = live(shell, draw);
+  return () => {
+    stop();
+    watched.stop();
+  };
 }
 
-/** What the fleet knows about each endpoint, and what operators did by hand. */
-function joined(targets, pauses) {
-  const found = new Map(targets.filter((one) => one.endpoint).map((one) => [`${one.provider} ${one.endpoint}`, { ...one, pause: null }]));
-  for (const pause of pauses.filter((one) => one.scope === "endpoint")) {
-    const key = `${pause.provider} ${pause.name}`;
-    const known = found.get(key) ?? { provider: pause.provider, endpoint: pause.name, state: "closed", failures: 0, perSecond: null };
-    found.set(key, { ...known, pause });
-  }
+/** How each endpoint did lately, what the fleet knows about those in trouble, and what operators did by hand. */
+function joined(targets, pauses, lately) {
+  const none = { state: "closed", failures: 0, perSecond: null, pause: null, health: null };
+  const found = new Map(targets.filter((one) => one.endpoint).map((one) => [`${one.provider} ${one.endpoint}`, { ...none, ...one }]));
+  const known = (provider, endpoint) => found.get(`${provider} ${endpoint}`) ?? { ...none, provider, endpoint };
+  for (const pause of pauses.filter((one) => one.scope === "endpoint")) found.set(`${pause.provider} ${pause.name}`, { ...known(pause.provider, pause.name), pause });
+  for (const health of lately) found.set(`${health.provider} ${health.endpoint}`, { ...known(health.provider, health.endpoint), health });
   const rank = (one) => ORDER.indexOf(one.pause ? "disabled by hand" : one.state);
-  return [...found.values()].toSorted((one, other) => rank(one) - rank(other) || one.endpoint.localeCompare(other.endpoint));
+  return [...found.values()].toSorted(
+    (one, other) => rank(one) - rank(other) || (other.health?.errorRate ?? 0) - (one.health?.errorRate ?? 0) || one.endpoint.localeCompare(other.endpoint),
+  );
 }
 
-function shown(items, targets, draw) {
-  if (!items.length) return empty("Every endpoint works.");
+function shown(items, targets, again, draw) {
+  if (!items.length) return empty("No endpoint was called lately, and none is in trouble.");
   return [
     table(
       "Endpoints",
-      ["endpoint", "state", num("failures in a row"), "failing since", "next probe", "pace", ""],
+      ["endpoint", "state", num("calls"), num("failed"), "last success", num("time"), "pace", ""],
       items.map((one) => [
         h("div", {}, h("b", { text: one.endpoint }), h("div", { class: "quiet", text: one.provider })),
         stateOf(one),
-        number(one.failures),
-        when(one.failingSince),
-        when(one.nextProbeAt),
+        number(one.health?.calls),
+        one.health ? `${number(one.health.failures)} (${percent(one.health.errorRate)})` : "–",
+        when(one.health?.lastSuccessAt),
+        one.health ? h("div", {}, millis(one.health.averageMs), h("div", { class: "quiet", text: `slowest ${millis(one.health.slowestMs)}` })) : "–",
         one.perSecond === null ? "–" : `${number(one.perSecond)} a second`,
-        h("span", { class: "row" }, actions(one, draw)),
+        h("span", { class: "row" }, actions(one, again, draw)),
       ]),
       { cards: true },
     ),
-    items.some((one) => one.state === "disabled") ? h("p", {}, h("a", { href: "#/dead-letters", text: "Redrive what was given up" }), " after an endpoint is enabled.") : null,
     targets.totalCount > targets.items.length ? h("p", { class: "quiet", text: `The worst ${number(targets.items.length)} of ${number(targets.totalCount)} are shown.` }) : null,
   ];
 }
 
 function stateOf(one) {
-  if (!one.pause) return badge(one.state);
+  if (!one.pause) return h("div", {}, badge(one.state, one.state === "closed" ? "works" : undefined), trouble(one));
   return h("div", {}, h("span", { class: "badge wait", text: "disabled by hand" }), h("div", { class: "quiet", text: `${one.pause.by}: ${one.pause.reason}` }));
 }
 
-function actions(one, draw) {
+/** Since when it fails, and when it is tried again. */
+function trouble(one) {
+  if (!one.failures && !one.nextProbeAt) return null;
+  return h(
+    "div",
+    { class: "quiet" },
+    one.failures ? `${many(one.failures, "failure")} in a row` : null,
+    one.failingSince ? [", since ", when(one.failingSince)] : null,
+    one.nextProbeAt ? ["; next probe ", when(one.nextProbeAt)] : null,
+  );
+}
+
+function actions(one, again, draw) {
   const name = one.endpoint;
   return [
+    h("button", { type: "button", id: `replay-${name}`, text: "Replay", "aria-label": `Replay to ${name}`, onclick: () => again(one) }),
     one.pause
       ? h("button", { type: "button", id: `enable-${name}`, text: "Enable", "aria-label": `Enable ${name}`, onclick: () => enable(one, draw) })
       : h("button", { type: "button", id: `disable-${name}`, text: "Disable", "aria-label": `Disable ${name}`, onclick: () => disable(null, one, draw) }),

@@ -1,4 +1,4 @@
-/** Queues: their depths, handlers and failed messages, and requeueing. */
+/** Queues: their depths, handlers and failed messages; requeueing, pausing and resuming. */
 
 import { ask } from "../lib/api.js";
 import { sampled } from "../lib/sampled.js";
@@ -6,6 +6,7 @@ import { badge, card, empty, fill, h, head, num, table, toast } from "../lib/dom
 import { choice, field, given, live, refill } from "../lib/forms.js";
 import { millis, moment, number, span } from "../lib/format.js";
 import { auditOf } from "../lib/queue-audit.js";
+import { brake, paused } from "../lib/queue-pause.js";
 
 const FAILED = 50;
 const LOGS = 25;
@@ -33,8 +34,8 @@ async function list(main, shell) {
   const top = h("div", { class: "page" });
   const depths = sampled("Messages that wait, are delayed and failed, while this page is open", LEVELS);
   const draw = async () => {
-    const { queues } = await ask("/ops/queues");
-    refill(top, figures(queues), card("Queues", h("div", { class: "broad" }, overview(queues))));
+    const [{ queues }, held] = await Promise.all([ask("/ops/queues"), paused()]);
+    refill(top, figures(queues), card("Queues", h("div", { class: "broad" }, overview(queues, held))));
     depths.add(levels(queues));
     await Promise.all([logs.draw(), audit.draw()]);
   };
@@ -67,7 +68,7 @@ function figures(queues) {
   );
 }
 
-function overview(queues) {
+function overview(queues, held) {
   if (!queues.length) return empty("No queue is named in the settings.");
   return table(
     "Queues",
@@ -84,7 +85,7 @@ function overview(queues) {
       "handler",
     ],
     queues.map((queue) => [
-      h("a", { href: `#/queues/${encodeURIComponent(queue.queue)}`, text: queue.queue }),
+      h("span", { class: "row" }, h("a", { href: `#/queues/${encodeURIComponent(queue.queue)}`, text: queue.queue }), held.has(queue.queue) ? badge("paused") : null),
       number(queue.main),
       number(queue.processing),
       number(queue.delayed),
@@ -100,15 +101,18 @@ function overview(queues) {
 
 async function one(main, shell, name) {
   const top = h("div", {});
+  const act = h("span", { class: "row" });
   const depths = sampled(`Messages of ${name} that wait, are delayed and failed, while this page is open`, LEVELS);
   const rules = h("div", {});
   const failed = failedOf(name);
   const logs = logsOf(name);
   const audit = auditOf(name);
   const draw = async () => {
-    const queue = (await ask("/ops/queues")).queues.find((each) => each.queue === name);
+    const [{ queues }, held] = await Promise.all([ask("/ops/queues"), paused()]);
+    const queue = queues.find((each) => each.queue === name);
     if (!queue) throw new Error(`There is no queue ${name}.`);
-    refill(top, figures([queue]));
+    refill(act, brake(name, held.get(name), draw));
+    refill(top, held.has(name) ? card(null, h("p", {}, badge("paused"), ` by ${held.get(name).by}: ${held.get(name).reason}`)) : null, figures([queue]));
     depths.add(levels([queue]));
     fill(rules, policy(queue));
     await Promise.all([failed.draw(), logs.draw(), audit.draw()]);
@@ -119,7 +123,7 @@ async function one(main, shell, name) {
     h(
       "div",
       { class: "page" },
-      head(name, h("a", { class: "button", href: "#/queues", text: "All queues" })),
+      head(name, act, h("a", { class: "button", href: "#/queues", text: "All queues" })),
       top,
       card("Depth while this page is open", depths.element),
       failed.element,
