@@ -13,7 +13,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 AXE = Path(__file__).parent / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-PAGES = ["overview", "notifications", "dead-letters", "suppressions", "drills", "outbox"]
+PAGES = ["overview", "notifications", "dead-letters", "suppressions", "drills", "rehearsal", "outbox"]
 PAGES += ["templates", "templates/welcome/email/en-US", "templates/welcome/push/en-US", "people", "people/ada"]
 PAGES += ["providers", "categories", "digests", "audit"]
 

@@ -74,10 +74,10 @@ def test_nobody_is_shown_a_page_that_is_closed_to_them(client: Client) -> None:
     def pages(**who: str) -> list[str]:
         return list(client.get("/api/v1/console/surface", **who).json["pages"])
 
-    every = ["overview", "notifications", "dead-letters", "templates", "outbox", "drills"]
+    every = ["overview", "notifications", "dead-letters", "templates", "outbox", "drills", "rehearsal"]
     every += ["audit", "categories", "digests", "people", "providers", "suppressions"]
     assert pages(**bearer()) == every
-    closed = {"overview", "outbox", "drills", "providers"}
+    closed = {"overview", "outbox", "drills", "rehearsal", "providers"}
     assert pages(**bearer("acme")) == [page for page in every if page not in closed]
     assert pages(**bearer("acme", role="user")) == ["notifications"]
 

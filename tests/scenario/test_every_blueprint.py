@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -62,6 +63,19 @@ def end(blueprint: Blueprint, program: Program, *, within: float = PATIENCE) -> 
     assert blueprint.held() == []
 
 
+def rehearsed(client: Client, surface: Any) -> None:
+    """A blueprint can be rehearsed in its console, or the console says why it cannot."""
+    question = {"load": "1/s", "for": "1m"}
+    if "rehearsal" in surface["absent"]:
+        assert "rehearsal" not in surface["pages"]
+        assert surface["blueprint"] in surface["absent"]["rehearsal"]
+        assert client.call("POST", "/api/v1/rehearsals", question).status == 404
+        return
+    assert "rehearsal" in surface["pages"]
+    told = client.call("POST", "/api/v1/rehearsals", question, listen_seconds=PATIENCE).body
+    assert b"event: result" in told, told
+
+
 def test_doors_and_upkeep_send_and_consume_nothing(blueprint: Blueprint) -> None:
     waits = None if blueprint.needs_doors else blueprint.give(None)
     doors = blueprint.start("--roles", "doors,upkeep")
@@ -77,7 +91,9 @@ def test_doors_and_upkeep_send_and_consume_nothing(blueprint: Blueprint) -> None
     if blueprint.name != "galaxy":
         client = Client.of(whole)
         assert client.get("/console").status == 200
-        assert client.get("/api/v1/console/surface").body["pages"]
+        surface = client.get("/api/v1/console/surface").body
+        assert surface["pages"]
+        rehearsed(client, surface)
         live = f"{whole.wait_ready()['addresses'][0]}/api/v1/console/live"
         with urlopen(live, timeout=PATIENCE) as console:  # noqa: S310 - the address of our own program
             assert console.readline().startswith(b"retry:")

@@ -39,12 +39,15 @@ UNLIMITED = {
 }
 
 
+LASTING = ("/api/v1/console/live", "/notifications/stream", "/api/v1/rehearsals")
+
+
 def fuzz(program: Program, client: Client, folder: Path, examples: int, *more: str) -> None:
     settings = folder / "schemathesis.toml"
     settings.write_text(SETTINGS)
     command = [str(Path(sys.executable).with_name("schemathesis")), f"--config-file={settings}", "run"]
     # A stream has no end that a fuzzer could wait for.
-    lasting = ("--exclude-path=/api/v1/console/live", "--exclude-path=/notifications/stream")
+    lasting = [f"--exclude-path={path}" for path in LASTING]
     options = [
         *lasting,
         "--checks=all",

@@ -12,8 +12,8 @@ from carillon.config.reading import load
 from carillon.config.settings import Settings
 from carillon.domain import decide
 from carillon.rehearsal import rehearse
-from carillon.rehearsal.figures import Figures
-from carillon.rehearsal.plan import RehearsalPlan, read_outage, read_traffic
+from carillon.upkeep.rehearsals.figures import Figures
+from carillon.upkeep.rehearsals.plan import RehearsalPlan, read_outage, read_traffic
 
 pytestmark = pytest.mark.req("P-574")
 

@@ -31,6 +31,7 @@ from carillon.upkeep.consent import api as consent_api
 from carillon.upkeep.consent import people, rights
 from carillon.upkeep.console import api as console_api
 from carillon.upkeep.console import templates as console_templates
+from carillon.upkeep.rehearsals import api as rehearsals_api
 from carillon.web import Endpoint
 
 
@@ -58,6 +59,7 @@ def declared() -> list[Endpoint]:
         *endpoints_api.health_endpoints(nobody),
         *admin_api.endpoints(nobody, nobody, {}, Lanes({}), clock=nobody, ids=nobody),
         *sandbox.endpoints([], [], msgspec.Struct),
+        *rehearsals_api.endpoints(rehearsals_api.Rehearsals(b"{}", {"sms": ["twilio"]})),
         *templates_api.endpoints(nobody, nobody, nobody),
         *templates_sending.endpoints(nobody, nobody),
         *preferences_api.endpoints(nobody, NO_CATEGORIES),

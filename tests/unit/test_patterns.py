@@ -119,7 +119,7 @@ LONGEST: dict[int, str] = {
         domain.timing._ISO domain.timing._PART domain.timing._SHORT domain.timing._seconds/1
         cli.galaxy._PLACE compose.from_settings._COUNTRY domain.digests._SAID
         cli._TYPE cli.options._SEVERAL_WORDS config.checks._CALENDAR
-        rehearsal.plan._SHARE rehearsal.plan._PART rehearsal.plan._RATE
+        upkeep.rehearsals.plan._SHARE upkeep.rehearsals.plan._PART upkeep.rehearsals.plan._RATE
         ledger.adoption._ADOPTS ledger.adoption._COLUMN ledger.adoption._CREATED ledger.adoption._LENGTH
         ledger.adoption._MADE ledger.adoption._WIDENED ledger.adoption._split/1 ledger.migrate._BESIDE_OTHERS
         ledger.migrate._PART ledger.statements._CHOICE ledger.statements.without/1 ledger.tidying._DROPPED

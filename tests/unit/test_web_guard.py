@@ -109,7 +109,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             (
                 "listSandboxMessages listDrills showDrill beginDrill endDrill listQueues listJobLogs listFailedMessages"
                 " listQueueActions requeueFailedMessages consoleOverview consoleHistory consoleLive consoleStreams"
-                " listTargets listEndpoints enableEndpoint listPauses pauseCalls resumeCalls forceBreaker"
+                " listTargets listEndpoints enableEndpoint listPauses pauseCalls resumeCalls forceBreaker rehearse"
             ),
             OPERATORS_ONLY,
             OPERATORS_ONLY,

@@ -1,7 +1,6 @@
 """`carillon rehearse`: hours of load and outages in virtual time, and what they would have done to your settings."""
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -19,23 +18,9 @@ from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.rehearsal import rehearse as play
 from carillon.rehearsal.chart import chart
-from carillon.rehearsal.figures import Figures
-from carillon.rehearsal.plan import (
-    HOW,
-    Outage,
-    RehearsalPlan,
-    read_by_provider,
-    read_duration,
-    read_latency,
-    read_outage,
-    read_price,
-    read_rate,
-    read_traffic,
-)
+from carillon.upkeep.rehearsals.figures import Figures
+from carillon.upkeep.rehearsals.plan import HOW, MOST_PLAYED, RehearsalPlan, RehearsalQuestion, plan_of
 
-AFTER_SECONDS = 1800.0
-"""So long notifications go on arriving after the last outage."""
-SHORTEST_SECONDS = 3600.0
 _WIDTH = 60
 
 
@@ -54,7 +39,7 @@ Latencies = Annotated[
 ]
 Processes = Annotated[int, typer.Option(min=1, max=1000, help="How many processes send.")]
 Most = Annotated[
-    int, typer.Option(min=100, max=1_000_000, help="Play at most so many; each stands for several if more arrive.")
+    int, typer.Option(min=100, max=MOST_PLAYED, help="Play at most so many; each stands for several if more arrive.")
 ]
 Seed = Annotated[int, typer.Option(help="Another seed throws other dice; the same one repeats a rehearsal.")]
 Chart = Annotated[Path | None, typer.Option("--chart", help="Write the chart to this SVG file.", dir_okay=False)]
@@ -81,28 +66,23 @@ def rehearse(  # noqa: PLR0917 - a command line has many options
     Nothing is sent and no server is needed. Policies, breakers, lanes, groups, rates and failover are the real ones.
     """
     settings = load(blueprint, config, without_servers=True)
-    providers = list(dict.fromkeys(name for chain in settings.channels.values() for name in chain))
-    outages = tuple(read_outage(text, providers) for text in outage or ())
-    plan = RehearsalPlan(
-        per_second=read_rate(load_),
-        seconds=_how_long(outages) if for_ is None else read_duration(for_, "--for"),
-        traffic=read_traffic(mix or (), list(settings.channels)),
-        outages=outages,
-        prices=read_by_provider(price or (), "--price", providers, read_price),
-        latencies=read_by_provider(latency or (), "--latency", providers, read_latency),
+    question = RehearsalQuestion(
+        load=load_,
+        lasts=for_,
+        outages=outage or [],
+        mix=mix or [],
+        prices=price or [],
+        latencies=latency or [],
         processes=processes,
         most=most,
         seed=seed,
     )
+    plan = plan_of(question, settings.channels)
     figures = _played(settings, plan, quiet=as_json)
     _write(chart_file, figures, plan)
     if not as_json:
         return show(figures, plan)
     return typer.echo(msgspec.json.encode(figures))
-
-
-def _how_long(outages: Sequence[Outage]) -> float:
-    return max([SHORTEST_SECONDS, *(one.ends + AFTER_SECONDS for one in outages)])
 
 
 def _write(path: Path | None, figures: Figures, plan: RehearsalPlan) -> None:

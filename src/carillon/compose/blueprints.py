@@ -14,6 +14,7 @@ from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process, process_of
 from carillon.compose.providers import ProvidersPart
 from carillon.compose.receipts import ReceiptsPart
+from carillon.compose.rehearsals import RehearsalsPart
 from carillon.compose.templates import TemplatesPart
 from carillon.compose.upkeep import AlertsPart, HistoryPart, UpkeepPart
 from carillon.config.settings import Settings
@@ -77,7 +78,7 @@ def _engine(process: Process) -> Sequence[Part]:
         ProbingPart(process, providers, breakers),
         *behind,
         *queues,
-        KafkaDoorPart(process, ledger),
+        *(KafkaDoorPart(process, ledger), RehearsalsPart(process)),
         Listener(process, ledger, live=live, providers=providers),
     ]
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from carillon.compose import access, from_settings
+from carillon.compose import access, from_settings, rehearsals
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.live import LivePart
 from carillon.compose.part import Part, PartEnd
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 OF_OVERVIEW = frozenset({"consoleOverview", "consoleHistory"})
 """The endpoints of the console that a blueprint without an overview does not have."""
-PAGES = ("queues", "overview", "notifications", "dead-letters", "templates", "outbox", "drills", "streams")
+PAGES = ("queues", "overview", "notifications", "dead-letters", "templates", "outbox", "drills", "rehearsal", "streams")
 """The console's pages in the order of its menu."""
 
 
@@ -136,6 +136,8 @@ class Listener(Part):
             pages=[page for page in PAGES if page in pages] + sorted(pages - set(PAGES)),
         )
         console.channels = process.chains
+        missing = rehearsals.absent(process.settings)
+        console.absent = {} if missing is None else {rehearsals.PAGE: missing}
         console.sandboxes = [] if self._providers is None else list(self._providers.sandboxes)
         asked = console_api.endpoints(console)
         if "overview" not in pages:

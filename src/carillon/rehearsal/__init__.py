@@ -2,21 +2,23 @@
 
 import asyncio
 import math
+import os
 import random
 import tempfile
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from carillon.compose import from_settings
 from carillon.compose.program import Program
 from carillon.config.settings import Settings
 from carillon.domain.intents import Intent, Recipient
-from carillon.rehearsal.figures import SLICES, Figures, Tally
-from carillon.rehearsal.plan import RehearsalPlan, Traffic
+from carillon.rehearsal.figures import SLICES, Tally
 from carillon.rehearsal.stage import PLAYED, RehearsedIntake, RehearsedProviders, rehearsed, stage
 from carillon.rehearsal.virtual_time import VirtualClock, VirtualLoop
 from carillon.system import new_id
+from carillon.upkeep.rehearsals.figures import Figures
+from carillon.upkeep.rehearsals.plan import RehearsalPlan, Traffic
 
 BEGINS = 1_767_225_600.0
 """Midnight, 1 January 2026, UTC: the same day in every rehearsal."""
@@ -28,6 +30,7 @@ ADDRESSES = {
     "sms": "+1202555{:04d}",
     "webhook": "https://rehearsal.example.org/{}",
 }
+_SWITCH = "OTEL_SDK_DISABLED"
 Progress = Callable[[float, float], None]
 """Gets the virtual seconds that have passed, and how many there will be at least."""
 
@@ -36,9 +39,24 @@ def rehearse(settings: Settings, plan: RehearsalPlan, progress: Progress = lambd
     """Play the plan with these settings; the same plan and the same settings give the same figures."""
     # The engine's dice are the process's own; a rehearsal that is played again must throw the same.
     random.seed(plan.seed)
-    with tempfile.TemporaryDirectory(prefix="carillon-rehearsal-") as folder, closing(VirtualLoop()) as loop:
+    made = tempfile.TemporaryDirectory(prefix="carillon-rehearsal-")
+    with _telling_nobody(), made as folder, closing(VirtualLoop()) as loop:
         played = rehearsed(settings, plan, f"sqlite:///{Path(folder) / 'ledger.db'}")
         return loop.run_until_complete(_Rehearsal(loop, played, plan, progress).run())
+
+
+@contextmanager
+def _telling_nobody() -> Iterator[None]:
+    """Export no metrics and no spans: a collector would take the played outage for a real one, and raise its alarms."""
+    before = os.environ.get(_SWITCH)
+    os.environ[_SWITCH] = "true"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SWITCH]
+        else:
+            os.environ[_SWITCH] = before
 
 
 class _Rehearsal:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from html import escape
 
-from carillon.rehearsal.figures import Figures, Slice
-from carillon.rehearsal.plan import RehearsalPlan
+from carillon.upkeep.rehearsals.figures import Figures, Slice
+from carillon.upkeep.rehearsals.plan import RehearsalPlan
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP = 900, 190, 70, 34, 34
 BAND = 150

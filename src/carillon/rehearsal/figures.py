@@ -1,15 +1,14 @@
-"""What a rehearsal showed: who was told late, by whom, at what price, and how the backlog grew and went."""
+"""Counts what happens in a rehearsal, and makes its figures of it."""
 
 import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from carillon.domain.claims import Settled
 from carillon.domain.events import BreakerChanged, Event, IntentAccepted, RouteAttempted
 from carillon.domain.gate_events import RouteGated
-from carillon.rehearsal.plan import RehearsalPlan
+from carillon.upkeep.rehearsals.figures import BreakerTime, Figures, Lateness, Slice
+from carillon.upkeep.rehearsals.plan import RehearsalPlan
 
 SLICES = 120
 """Into so many equal parts the chart divides the time."""
@@ -17,69 +16,6 @@ IDLE_SECONDS = 60.0
 GRACE_SECONDS = 5.0
 """So long after its time a retry counts as waiting for something else, a breaker or a full group."""
 _ENDED = frozenset({"finish", "bury", "skip"})
-
-
-class Slice(msgspec.Struct, kw_only=True, rename="camel"):
-    """One part of the time."""
-
-    begins: float
-    accepted: int = 0
-    delivered: int = 0
-    late: int = 0
-    given_up: int = 0
-    failed_calls: int = 0
-    waiting: int = 0
-    """Accepted and not ended at the end of the slice."""
-
-
-class Lateness(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Seconds from acceptance to delivery."""
-
-    p50: float
-    p90: float
-    p99: float
-    longest: float
-
-
-class BreakerTime(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """A time during which a provider's breaker was not closed."""
-
-    provider: str
-    begins: float
-    ends: float | None
-
-
-class Figures(msgspec.Struct, kw_only=True, rename="camel"):
-    """The result; counts are of the whole load, also where one notification stands for several."""
-
-    scale: int
-    seconds: float
-    """Virtual time until everything was settled."""
-    accepted: int
-    delivered: int
-    late: int
-    """Delivered later than the lane's `max_latency_seconds`."""
-    failed_over: int
-    given_up: int
-    skipped: int
-    waiting: int
-    """Still not ended when the rehearsal ended."""
-    repeated: int
-    """Messages that a vendor accepted more than once."""
-    calls: int
-    lateness: Lateness | None
-    reasons: dict[str, int]
-    """Why messages were given up."""
-    by_provider: dict[str, int]
-    """Accepted calls."""
-    cost: float
-    costs: dict[str, float]
-    peak: int
-    """The most that waited at once."""
-    caught_up: float | None
-    """When nothing was late any more after the last outage, in seconds after its end; None if never."""
-    breakers: list[BreakerTime]
-    slices: list[Slice]
 
 
 class Tally:

@@ -14,6 +14,7 @@ from carillon.compose.outbound import BreakersPart, ProbingPart, WorkerPart
 from carillon.compose.part import Part
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
+from carillon.compose.rehearsals import why_not
 from carillon.config.sections import Alerts, Auth, HistorySettings, Http, Kafka, RabbitmqDoor, ServicebusDoor
 from carillon.config.settings import DrillSettings, GroupSettings, Redis, Settings, Work
 from carillon.domain.errors import ConfigurationError
@@ -25,9 +26,9 @@ from carillon.intake.accept import Intake
 from carillon.intake.templates import FileTemplates
 from carillon.ledger.local_signal import LocalSignal
 from carillon.ledger.sqlite.ledger import SqliteLedger
-from carillon.rehearsal.plan import RehearsalPlan
 from carillon.rehearsal.vendor import RehearsedVendor
 from carillon.system import new_id, system_dice
+from carillon.upkeep.rehearsals.plan import RehearsalPlan
 
 MEDIAN_SECONDS = 0.15
 SHORTEST_WAIT = 0.001
@@ -36,11 +37,9 @@ SANDBOX = "sandbox"
 
 def rehearsed(settings: Settings, plan: RehearsalPlan, url: str) -> Settings:
     """The same policies, lanes, breakers, groups and chains, without servers, doors, credentials and exporters."""
-    if settings.push is not None or settings.billing is not None:
-        raise ConfigurationError(
-            f"the blueprint {settings.blueprint} cannot be rehearsed: its work waits in a broker; local, listo, galaxy "
-            "and sse can"
-        )
+    reason = why_not(settings)
+    if reason is not None:
+        raise ConfigurationError(reason)
     replace = msgspec.structs.replace
     return replace(
         _without_servers(settings, url),

@@ -9,7 +9,7 @@ from random import Random
 from carillon.domain.claims import Dispatch
 from carillon.domain.outcomes import Outcome, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.ports import Clock
-from carillon.rehearsal.plan import Outage
+from carillon.upkeep.rehearsals.plan import Outage
 
 REFUSED_SECONDS = 0.02
 """A server that is down refuses the connection at once."""

@@ -178,6 +178,8 @@ class Surface(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     channels: list[str]
     sandboxes: list[str]
     """Providers that send nothing and can be drilled."""
+    absent: dict[str, str]
+    """Pages that this process does not have, each with the reason."""
 
 
 class Console:
@@ -203,6 +205,7 @@ class Console:
         self.history = history.ConsoleHistory(ledger, series, clock, self._remembered)
         self.channels: Mapping[str, Sequence[str]] = {}
         self.sandboxes: Sequence[str] = ()
+        self.absent: Mapping[str, str] = {}
 
     async def overview(self, request: Request) -> Reply:
         del request
@@ -253,6 +256,7 @@ class Console:
                 role=request.caller.role,
                 channels=sorted(self.channels),
                 sandboxes=sorted(self.sandboxes),
+                absent=dict(self.absent),
             ),
         )
 

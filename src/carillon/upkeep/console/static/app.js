@@ -74,7 +74,8 @@ function lively(word) {
 
 async function show() {
   const [page, ...rest] = address().path.split("/").map(decodeURIComponent);
-  const name = surface.pages.includes(page) ? page : surface.pages[0];
+  const absent = surface.absent[page];
+  const name = surface.pages.includes(page) || absent ? page : surface.pages[0];
   // If the user has left a page before it is loaded, it draws into an element that is no longer shown.
   const turn = ++turns;
   const place = h("div", {});
@@ -91,6 +92,7 @@ async function show() {
     link.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
   document.title = `${titleOf(name)} · Carillon`;
+  if (absent) return fill(main, empty(sentence(absent)));
   fill(main, fill(place, loading()));
   try {
     const { render } = await import(`./pages/${name}.js`);
@@ -104,6 +106,11 @@ async function show() {
     if (error instanceof Problem && error.status === 401) login();
     else broken(error, show);
   }
+}
+
+/** A reason as a sentence of its own. */
+function sentence(words) {
+  return `${words[0].toUpperCase()}${words.slice(1)}.`;
 }
 
 function broken(error, again) {

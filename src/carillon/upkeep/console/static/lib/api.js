@@ -48,8 +48,7 @@ export async function ask(path, given = {}) {
   let value = null;
   try { value = text ? JSON.parse(text) : null; } catch { value = text; }
   if (answer.ok) return value;
-  const said = value?.error ?? {};
-  throw new Problem(answer.status, said.code ?? "UNEXPECTED", said.message ?? value?.title ?? `HTTP ${answer.status}`, value);
+  throw refused(answer.status, value);
 }
 
 /**
@@ -81,6 +80,30 @@ export async function follow(path, tell, state, signal) {
     await new Promise((done) => setTimeout(done, wait));
     wait = Math.min(wait * 2, 5000);
   }
+}
+
+/**
+ * Send a question whose answer lasts, and tell each of its events; returns when the answer ends, throws Problem.
+ * @param {string} path
+ * @param {any} body
+ * @param {(event: string, data: any) => void} tell
+ * @param {AbortSignal} signal aborting it ends the work on the other side too
+ */
+export async function play(path, body, tell, signal) {
+  let answer;
+  try {
+    answer = await fetch(path, { method: "POST", headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body), signal });
+    if (answer.ok) return await frames(answer.body.getReader(), tell, () => {});
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(0, "UNREACHABLE", answer ? "The connection ended before the answer." : "Carillon does not answer.", null);
+  }
+  throw refused(answer.status, await answer.json().catch(() => null));
+}
+
+function refused(status, value) {
+  const said = value?.error ?? {};
+  return new Problem(status, said.code ?? "UNEXPECTED", said.message ?? value?.title ?? `HTTP ${status}`, value);
 }
 
 async function frames(reader, tell, heard) {

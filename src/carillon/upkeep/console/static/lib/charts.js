@@ -13,8 +13,10 @@ const LABEL_PX = 90;
 /**
  * @typedef {{name: string, mood: string, values: (number|null)[], kind?: "line"|"bar"}} Series bars are stacked
  * @typedef {{at: number, text: string, mood?: string}} Mark something that happened, in Unix seconds
- * @typedef {{series: Series[], times: number[], step?: number, marks?: Mark[], say?: (value: number|null) => string, sum?: boolean}} Drawn
- *   `times` are Unix seconds, one for each value, `step` seconds apart; with `sum` the legend says the sum and not the newest value
+ * @typedef {{series: Series[], times: number[], step?: number, marks?: Mark[], say?: (value: number|null) => string, sum?: boolean, when?: (time: number) => string, bands?: Band[]}} Drawn
+ *   `times` are Unix seconds, one for each value, `step` seconds apart; with `sum` the legend says the sum and not the newest value;
+ *   with `when` they are what it says and not moments
+ * @typedef {{from: number, to: number, text: string}} Band a time that is shaded
  */
 
 /**
@@ -37,7 +39,7 @@ export function chart(label, first = null) {
     if (!now || !width) return;
     const plan = planned(now, width);
     drawing.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
-    fill(drawing, grid(plan, now), bars(plan, now), lines_(plan, now), events(plan, now), cursor(plan, at));
+    fill(drawing, shades(plan, now), grid(plan, now), bars(plan, now), lines_(plan, now), events(plan, now), cursor(plan, at));
     fill(legend, now.series.map((one) => h("span", { class: `key ${one.mood}` }, `${one.name} `, h("b", { text: said(now)(now.sum ? total(one.values) : last(one.values)) }))));
     hint(tip, plan, now, at, width);
   };
@@ -98,7 +100,7 @@ function grid(plan, now) {
   const each = Math.max(1, Math.ceil(LABEL_PX / plan.slot));
   const days = now.times.length > 1 && now.times[now.times.length - 1] - now.times[0] > 86_400;
   const labels = now.times.map((time, at) => (at % each === Math.floor(each / 2) && plan.x(at) < plan.width - 24
-    ? h("svg:text", { x: plan.x(at), y: HEIGHT - 5, "text-anchor": "middle", text: tick(time, days) }) : null));
+    ? h("svg:text", { x: plan.x(at), y: HEIGHT - 5, "text-anchor": "middle", text: now.when ? now.when(time) : tick(time, days) }) : null));
   return [levels, labels];
 }
 
@@ -153,6 +155,14 @@ function placed(now) {
   return (now.marks ?? []).map((mark) => [mark, Math.floor((mark.at - now.times[0]) / step)]).filter(([, at]) => at >= 0 && at < now.times.length);
 }
 
+function shades(plan, now) {
+  if (!now.times.length) return [];
+  const step = now.step ?? 1;
+  const x = (at) => LEFT + plan.slot * Math.max(0, Math.min(now.times.length, (at - now.times[0]) / step));
+  return (now.bands ?? []).map((band) => h("svg:rect", { x: x(band.from), y: TOP, width: Math.max(1, x(band.to) - x(band.from)), height: HEIGHT - BOTTOM - TOP, class: "band" },
+    h("svg:title", { text: band.text })));
+}
+
 function cursor(plan, at) {
   return at === null ? null : h("svg:line", { x1: plan.x(at), x2: plan.x(at), y1: TOP, y2: HEIGHT - BOTTOM, class: "cursor" });
 }
@@ -160,7 +170,7 @@ function cursor(plan, at) {
 function hint(tip, plan, now, at, width) {
   tip.hidden = at === null || at >= now.times.length;
   if (tip.hidden) return;
-  fill(tip, h("div", { class: "quiet", title: utc(now.times[at]), text: moment(now.times[at]) }),
+  fill(tip, h("div", { class: "quiet", title: now.when ? null : utc(now.times[at]), text: (now.when ?? moment)(now.times[at]) }),
     now.series.map((one) => h("div", {}, h("span", { class: `key ${one.mood}`, text: one.name }), h("b", { text: said(now)(one.values[at] ?? null) }))),
     placed(now).filter(([, slot]) => slot === at).map(([mark]) => h("div", { class: mark.mood ?? "", text: mark.text })));
   const x = plan.x(at);
@@ -172,9 +182,9 @@ function asTable(label, now) {
   const marks = placed(now);
   const said_ = said(now);
   const columns = ["when", ...now.series.map((one) => num(one.name)), ...(marks.length ? ["event"] : [])];
-  const rows = now.times.map((time, at) => [moment(time), ...now.series.map((one) => said_(one.values[at] ?? null)),
+  const rows = now.times.map((time, at) => [(now.when ?? moment)(time), ...now.series.map((one) => said_(one.values[at] ?? null)),
     ...(marks.length ? [marks.filter(([, slot]) => slot === at).map(([mark]) => mark.text).join(", ")] : [])]);
-  return h("div", { class: "slim" }, table(`${label}, as a table`, columns, rows.toReversed()));
+  return h("div", { class: "slim" }, table(`${label}, as a table`, columns, now.when ? rows : rows.toReversed()));
 }
 
 /** The next round number. */

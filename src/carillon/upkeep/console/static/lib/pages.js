@@ -20,8 +20,9 @@ export const PAGES = [
   { page: "suppressions", title: "Suppressions", group: "Rules", key: "u", icon: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12zM4 4l8 8" },
   { page: "categories", title: "Categories", group: "Rules", key: "c", icon: "M2 3h5v5H2zM9 3h5v5H9zM2 10h5v4H2zM9 10h5v4H9z" },
   { page: "digests", title: "Digests", group: "Rules", key: "i", icon: "M3 5l5-3 5 3-5 3zM3 8l5 3 5-3M3 11l5 3 5-3" },
-  { page: "drills", title: "Drills", group: "Sandbox", key: "r", icon: "M8 2v4M5 14h6M8 6l5 8H3z" },
-  { page: "outbox", title: "Outbox", group: "Sandbox", key: "b", icon: "M2 9l2-6h8l2 6v4H2zM2 9h3.5l1 2h3l1-2H14" },
+  { page: "drills", title: "Drills", group: "Practice", key: "r", icon: "M8 2v4M5 14h6M8 6l5 8H3z" },
+  { page: "rehearsal", title: "Rehearsal", group: "Practice", key: "h", icon: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12zM8 5v3.5l2.5 1.5", style: "rehearsal.css" },
+  { page: "outbox", title: "Outbox", group: "Practice", key: "b", icon: "M2 9l2-6h8l2 6v4H2zM2 9h3.5l1 2h3l1-2H14" },
   { page: "audit", title: "Audit", group: "Records", key: "a", icon: "M4 2h8v12H4zM6.5 5h3M6.5 8h3M6.5 11h2" },
 ];
 const BY_NAME = new Map(PAGES.map((one) => [one.page, one]));

@@ -94,6 +94,9 @@ function begin(shell, draw) {
       class: "quiet",
       text: "Drills affect sandboxes only, never a real provider. They end with this process.",
     }),
+    shell.surface.pages.includes("rehearsal")
+      ? h("p", {}, h("a", { href: "#/rehearsal", text: "Rehearse a whole outage in virtual time" }))
+      : null,
   ];
 }
 

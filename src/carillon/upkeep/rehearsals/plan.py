@@ -1,10 +1,11 @@
-"""What a rehearsal plays: the load, the outages, the prices, and how they are written on a command line."""
+"""What a rehearsal plays: the load, the outages, the prices, and how a question writes them."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.intents import Priority
@@ -18,7 +19,35 @@ _SHARE = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3})?%")
 _PART = re.compile(
     r"(?P<channel>[A-Za-z][A-Za-z0-9_]{0,31})(?:/(?P<way>high|normal|bulk))?(?:=(?P<share>[0-9.]{1,9}))?"
 )
+AFTER_SECONDS = 1800.0
+"""So long notifications go on arriving after the last outage."""
+SHORTEST_SECONDS = 3600.0
+MOST_PLAYED = 1_000_000
+Written: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 HOW = '"NAME DURATION [at DURATION] [down, hanging, silent, slow DURATION, throttled or failing SHARE%]"'
+
+
+class RehearsalQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One rehearsal as it is asked for; each value is written as on the command line of `carillon rehearse`."""
+
+    load: Written = "10/s"
+    """How many notifications arrive: 500/s, 30/min, 2000/h, 1000000/d."""
+    lasts: Written | None = msgspec.field(default=None, name="for")
+    """How long notifications arrive: 90s, 10m, 2h; without it until half an hour after the last outage."""
+    outages: Annotated[list[Written], Meta(max_length=20)] = []
+    """What fails: `twilio 2h`, `twilio 2h at 30m`, `twilio 20m slow 8s`, `twilio 1h failing 30%`."""
+    mix: Annotated[list[Written], Meta(max_length=50)] = []
+    """Kinds of notifications and their shares: `sms=3`, `sms/high=1`, `email/bulk=6`; without one every channel."""
+    prices: Annotated[list[Written], Meta(max_length=50)] = []
+    """What one message costs at a provider: `twilio=0.0079`."""
+    latencies: Annotated[list[Written], Meta(max_length=50)] = []
+    """The median time of a call: `twilio=300ms`, or `*=150ms` for all others."""
+    processes: Annotated[int, Meta(ge=1, le=1000)] = 1
+    """How many processes send."""
+    most: Annotated[int, Meta(ge=100, le=MOST_PLAYED)] = 10_000
+    """Play at most so many; each of them stands for several if more arrive."""
+    seed: int = 1
+    """Another seed throws other dice; the same one repeats a rehearsal."""
 
 
 class Outage(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +102,27 @@ class RehearsalPlan(msgspec.Struct, frozen=True, kw_only=True):
     def scale(self) -> int:
         """How many notifications one that is played stands for."""
         return max(1, -(-round(self.per_second * self.seconds) // self.most))
+
+
+def plan_of(question: RehearsalQuestion, channels: Mapping[str, Sequence[str]]) -> RehearsalPlan:
+    """The plan that the question means, with the providers of each channel; ConfigurationError names the option."""
+    providers = list(dict.fromkeys(name for chain in channels.values() for name in chain))
+    outages = tuple(read_outage(text, providers) for text in question.outages)
+    return RehearsalPlan(
+        per_second=read_rate(question.load),
+        seconds=_how_long(outages) if question.lasts is None else read_duration(question.lasts, "--for"),
+        traffic=read_traffic(question.mix, list(channels)),
+        outages=outages,
+        prices=read_by_provider(question.prices, "--price", providers, read_price),
+        latencies=read_by_provider(question.latencies, "--latency", providers, read_latency),
+        processes=question.processes,
+        most=question.most,
+        seed=question.seed,
+    )
+
+
+def _how_long(outages: Sequence[Outage]) -> float:
+    return max([SHORTEST_SECONDS, *(one.ends + AFTER_SECONDS for one in outages)])
 
 
 def read_rate(text: str) -> float:
