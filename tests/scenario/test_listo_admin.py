@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from tests.support.client import Reply
-from tests.support.listo_stand import DOWN, SECRET, Listo, shared_fixture, token
+from tests.support.listo_stand import DEVICE, DOWN, SECRET, Listo, shared_fixture, token
 from tests.support.process import run_carillon
+from tests.support.vendor import Reply as VendorReply
 from tests.support.vendor import Vendor
 
 # Breakers that stay closed, so that every budget is used up.
@@ -255,6 +256,19 @@ def test_providers_show_what_their_newest_attempts_say(listo: Listo) -> None:
     assert acs["lastAttemptAt"] is not None
     assert round(grid["share"] + acs["share"], 3) == 1.0
     assert listo.client.get("/api/v1/admin/providers", USER).status == 403
+
+
+@pytest.mark.req("S2-62")
+def test_a_provider_that_refuses_is_not_shown_as_well(listo: Listo) -> None:
+    """Its breaker stays closed, because the provider works; the operator sees what it refused all the same."""
+    before = admin(listo, "providers")["items"][3]
+    listo.fcm.answer(VendorReply(400, body={"error": {"status": "INVALID_ARGUMENT", "message": "no"}}), path="/v1/")
+    assert listo.send("driver_assigned", "push", recipient=DEVICE, headers=ADMIN).status == 502
+    after = admin(listo, "providers")["items"][3]
+    assert (after["provider"], after["state"], after["lastOutcome"]) == ("FCM", "closed", "refused")
+    assert after["refusals"] == before["refusals"] + 1
+    assert after["failures"] == before["failures"]
+    assert sum(one["count"] for one in after["errors"]) == after["refusals"] + after["failures"]
 
 
 def operate(stand: Listo, *args: str) -> str:

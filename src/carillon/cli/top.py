@@ -254,7 +254,9 @@ def _providers(providers: list[dict[str, Any]], width: int) -> list[RenderableTy
         row.append(f"{one['channel']:8} {one['provider']:{min(names, width // 4)}} ")
         row.append(f"{one['state']:9} ", _STATES.get(one["state"], "dim"))
         row.append(f"{one['attempts']:>9,} calls ", "" if one["attempts"] else "dim")
-        row.append(f"{one['failures']:>7,} failed  ", "red" if one["failures"] else "dim")
+        # An older server does not say how many it refused.
+        failed = one["failures"] + one.get("refusals", 0)
+        row.append(f"{failed:>7,} failed  ", "red" if failed else "dim")
         row.append(Text(one["lastError"] or "", style="dim"))
         found.append(row)
     return found

@@ -20,7 +20,6 @@ from carillon.upkeep.api.admin_wire import (
     CauseCount,
     FailedPage,
     FailedQuery,
-    ProviderList,
     RedriveFailedBody,
     RedrivenFailed,
     RedrivePage,
@@ -31,10 +30,10 @@ from carillon.upkeep.api.admin_wire import (
     StoppedRedrive,
     action_page,
     failed_page,
-    provider_list,
     redrive_page,
 )
 from carillon.upkeep.api.notifications import OperatorLedger, notification
+from carillon.upkeep.api.providers_wire import ProviderList, provider_list
 from carillon.upkeep.redriving import last_turn_ms, redrive_action, redrive_failed, redrive_plan
 from carillon.web import (
     ADMINISTRATORS,

@@ -190,7 +190,7 @@ function link(one, drills, sandboxes) {
     h("div", { class: "shared" }, bar(one.share, one.state === "closed" ? "good" : "bad"), percent(one.share)),
     h("div", {
       class: "quiet",
-      text: one.attempts ? `${number(one.failures)} of ${number(one.attempts)} failed` : "not called yet",
+      text: one.attempts ? `${number(one.failures + one.refusals)} of ${number(one.attempts)} failed or refused` : "not called yet",
     }),
     drill ? h("div", { class: "wait", text: said(drill) }) : null,
   );

@@ -85,10 +85,11 @@ function providerCard(name, rows, found, draw) {
   const pause = found.pauses.find((one) => one.scope === "provider" && one.name === name);
   const sum = (key) => rows.reduce((total, row) => total + row[key], 0);
   const slowest = (key) => rows.reduce((most, row) => Math.max(most, row[key] ?? 0), 0) || null;
-  const share = sum("attempts") ? sum("failures") / sum("attempts") : null;
+  const share = (key) => (sum("attempts") ? sum(key) / sum("attempts") : null);
   const figures = [
     ["calls", number(sum("attempts"))],
-    ["failed", percent(share), share > 0.2 ? "bad" : ""],
+    ["failed", percent(share("failures")), share("failures") > 0.2 ? "bad" : ""],
+    ["refused", percent(share("refusals")), share("refusals") > 0.2 ? "bad" : ""],
     ["p50", millis(slowest("p50Ms"))],
     ["p95", millis(slowest("p95Ms")), slowest("p95Ms") > SLOW_MS ? "wait" : ""],
   ];
@@ -113,7 +114,7 @@ function errors(rows) {
     const held = all.get(one.classification) ?? { count: 0 };
     all.set(one.classification, { count: held.count + one.count, error: one.error });
   }
-  if (!all.size) return h("p", { class: "quiet", text: "No failure among the newest calls." });
+  if (!all.size) return h("p", { class: "quiet", text: "All of the newest calls went well." });
   const shown = [...all].toSorted(([, one], [, other]) => other.count - one.count).slice(0, 4);
   return h(
     "ul",
