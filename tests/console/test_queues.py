@@ -143,6 +143,30 @@ async def test_lives_are_found_by_status_and_correlation(console: Console, billi
     await expect(page.get_by_text("Nothing matches.")).to_be_visible()
 
 
+@pytest.mark.req("P-621")
+async def test_a_redraw_keeps_scrolled_tables_and_open_payloads(console: Console, billing: Billing) -> None:
+    (first,) = await failed(billing, 1)
+    page = await console.open(f"queues/{UPDATE}", size=PHONE)
+    listed = page.get_by_role("table", name="Failed messages")
+    around = page.locator(".scroll", has=listed)
+    await page.locator(f"[id='content-{first}'] summary").click()
+    await around.focus()
+    await expect(around).to_be_focused()
+    await around.evaluate("element => { element.scrollLeft = 40; }")
+    rows = await listed.locator("tbody tr").count()
+    await failed(billing, 1)
+    await expect(listed.locator("tbody tr")).to_have_count(rows + 1)
+    await expect(around).to_be_focused()
+    assert await around.evaluate("element => element.scrollLeft") == 40
+    await expect(page.locator(f"[id='content-{first}']")).to_have_attribute("open", "")
+    path = f"/ops/queues/{UPDATE}/failed/requeue"
+    billing.subscription_stub.default = Reply()
+    await console.ask("POST", path, {"reason": "nobody needs them"})
+    await expect(page.get_by_text("There are no failed messages.")).to_be_visible()
+    # The table is gone: the focus is not lost to the top of the document.
+    await expect(page.locator("main:focus, main :focus")).to_have_count(1)
+
+
 async def test_on_a_phone(console: Console) -> None:
     page = await console.open("queues", size=PHONE, scheme="dark")
     await expect(page.get_by_role("table", name="Queues")).to_be_visible()

@@ -34,6 +34,14 @@ async def test_letters_in_a_field_are_letters(console: Console) -> None:
     await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+async def test_what_every_page_needs_is_fetched_side_by_side(console: Console) -> None:
+    page = await console.open("audit")
+    named = await page.eval_on_selector_all("link[rel=modulepreload]", "links => links.map((link) => link.href)")
+    fetched = await page.evaluate("performance.getEntriesByType('resource').map((one) => one.name)")
+    assert {name.rpartition("/")[2] for name in named} >= {"api.js", "dom.js", "format.js", "forms.js", "pages.js"}
+    assert all(fetched.count(name) == 1 for name in named), "each is fetched once, and none for nothing"
+
+
 @pytest.mark.req("P-541")
 async def test_dense_rows_are_remembered(console: Console) -> None:
     page = await console.open("suppressions")
@@ -57,3 +65,31 @@ async def test_on_a_phone_the_pages_are_behind_a_button(console: Console) -> Non
     await expect(page.locator("main h1")).to_have_text("Dead letters")
     await expect(link).to_be_hidden()
     await console.fits()
+
+
+@pytest.mark.req("P-621")
+async def test_escape_closes_the_menu_and_keeps_the_focus(console: Console) -> None:
+    page = await console.open(size=PHONE)
+    menu = page.get_by_role("button", name="Pages")
+    await menu.focus()
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("Tab")
+    await expect(page.locator("#nav a").first).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(menu).to_be_focused()
+    await expect(menu).to_have_attribute("aria-expanded", "false")
+
+
+@pytest.mark.req("P-621")
+async def test_the_focus_goes_to_the_next_row_when_its_own_is_gone(console: Console) -> None:
+    for name in ("one", "two"):
+        body = {"channel": "email", "address": f"{name}@example.org", "reason": "asked"}
+        await console.ask("POST", "/api/v1/suppressions", body)
+    page = await console.open("suppressions")
+    await page.get_by_role("button", name="Lift email two@example.org").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("button", name="Lift email two@example.org")).to_have_count(0)
+    await expect(page.get_by_role("button", name="Lift email one@example.org")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("No address is suppressed.")).to_be_visible()
+    await expect(page.locator("main")).to_be_focused()

@@ -83,6 +83,21 @@ async def test_a_word_to_somebody(console: Console) -> None:
     await until(told, timeout=30, what="a bell in the inbox")
 
 
+@pytest.mark.req("P-623")
+async def test_reading_along_waits_for_heartbeats_as_they_are_configured(console: Console) -> None:
+    user = uuid.uuid4().hex
+    assert (await console.ask("GET", "/api/v1/console/streams"))["heartbeatSeconds"] == 30.0
+    page = await console.open(f"streams/{user}")
+    await page.clock.install()
+    await page.get_by_role("button", name="Read the stream").click()
+    state = page.locator(".row [role=status]")
+    await expect(state).to_have_text("reading")
+    # Between two heartbeats nothing is said, and nobody hangs up; the live ticks of the page are awaited for 15 s only.
+    await page.clock.run_for(40_000)
+    await expect(state).to_have_text("reading")
+    await expect(page.locator(".heard li", has_text="connected")).to_have_count(1)
+
+
 async def test_who_leaves_the_page_reads_no_more(console: Console) -> None:
     user = uuid.uuid4().hex
     page = await console.open(f"streams/{user}")

@@ -1,6 +1,7 @@
 """`carillon load`: bounded, measured, and never through a real vendor by default."""
 
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 from carillon.cli.plots import bar, histogram, percentile, sparkline
 from tests.support.client import Client
 from tests.support.ports import free_port
-from tests.support.process import Program, run_carillon
+from tests.support.process import Program, carillon_command, run_carillon
 from tests.support.terminal import Terminal
+from tests.support.waiting import wait_until
 
 
 def carillon(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -106,6 +108,40 @@ def test_its_time_is_bounded(url: str, program: Program) -> None:
         client.call("DELETE", "/api/v1/sandbox/drills/sms")
     assert cut.returncode == 1
     assert json.loads(cut.stdout)["delivered"] < 3
+
+
+@pytest.mark.req("P-622")
+def test_what_was_seen_before_ctrl_c_is_told(program: Program, url: str) -> None:
+    before = total(program)
+    words = [*carillon_command(), "load", "--count", "1000000", "--url", url, "--json"]
+    with subprocess.Popen(words, env={"PATH": "/usr/bin:/bin"}, stdout=subprocess.PIPE, text=True) as running:
+        wait_until(lambda: bool(total(program) > before + 50), timeout=60, what="fifty notifications of the load")
+        running.send_signal(signal.SIGINT)
+        said, _ = running.communicate(timeout=60)
+    told = json.loads(said)
+    assert (running.returncode, told["cutShort"]) == (1, "stopped by Ctrl-C")
+    # Calls under way were finished and counted: the ledger has as many, and no more.
+    assert told["accepted"] == total(program) - before
+    assert told["accepted"] == told["sent"] >= 50
+    assert told["accepted"] >= told["delivered"] > 0
+    assert told["acceptedPerSecond"] > 0
+
+
+@pytest.mark.req("P-622")
+def test_a_server_that_goes_away_takes_no_figures_with_it(tmp_path: Path) -> None:
+    environment = {"DATABASE_URL": f"sqlite:///{tmp_path}/c.db", "CARILLON_HTTP__PORT": "0"}
+    with Program("serve", env=environment, cwd=tmp_path) as server:
+        address = str(server.wait_ready(60)["addresses"][0])
+        words = [*carillon_command(), "load", "--count", "1000000", "--seconds", "8", "--url", address, "--json"]
+        with subprocess.Popen(words, env={"PATH": "/usr/bin:/bin"}, stdout=subprocess.PIPE, text=True) as running:
+            wait_until(lambda: bool(total(server) > 50), timeout=60, what="fifty notifications of the load")
+            server.kill()
+            said, _ = running.communicate(timeout=120)
+    told = json.loads(said)
+    assert running.returncode == 1
+    assert told["accepted"] >= 50
+    assert told["refused"] > 0
+    assert told["cutShort"] == told["firstError"] is not None
 
 
 def test_plots() -> None:

@@ -76,6 +76,6 @@ def declared() -> list[Endpoint]:
         *streams_api.endpoints(nobody, InboxChoices(nobody, nobody), tickets=nobody, rules=nobody, clock=nobody),
         *console_api.endpoints(console_api.Console(nobody, Lanes({}), nobody, nobody, blueprint="", pages=[])),
         *console_templates.endpoints(console_templates.CatalogueReader(nobody, nobody, nobody, [])),
-        *console_api.stream_endpoints(nobody, 0),
+        *console_api.stream_endpoints(nobody, 0, 30.0),
         *health.endpoints(health.Readiness(), health.Checks({}, {})),
     ]

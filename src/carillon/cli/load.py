@@ -6,13 +6,16 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -39,7 +42,11 @@ START_SECONDS, END_SECONDS = 60.0, 30.0
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH")
 EDGES_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000)
 _BAR, _PAGE, _POLL_SECONDS = 40, 200, 0.2
+_POLL_SHARE = 10
+"""Asking what still waits takes at most a tenth of the time: it must not slow down what it measures."""
 _AT_ONCE = 2000
+LEAST_SECONDS, MOST_SECONDS, LEAST_RATE = 60.0, 7200.0, 100.0
+"""Without `--seconds` a load has a second for each hundred, within these bounds."""
 _ADDRESSES = {
     "push": "load-test-device",
     "sms": "+15550100000",
@@ -138,13 +145,18 @@ class Result(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     accept_ms: dict[str, float | None]
     delivery_ms: dict[str, float | None]
     first_error: str | None
+    cut_short: str | None
+    """Why these are not the figures of the whole load; None if they are."""
 
 
 def load(  # noqa: PLR0917 - a command line has many options
     context: typer.Context,
     count: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many notifications.")] = 500,
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="How many at once.")] = 8,
-    seconds: Annotated[float, typer.Option(min=1, max=7200, help="End after this many seconds.")] = 60.0,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=1, max=MOST_SECONDS, help="End after this many seconds; by default 60, or one for each 100."),
+    ] = None,
     channel: Annotated[str, typer.Option(help="push, sms, email, inApp or webhook.")] = "push",
     template: Annotated[str, typer.Option(help="The template's key.")] = "welcome",
     data: Data = None,
@@ -164,21 +176,23 @@ def load(  # noqa: PLR0917 - a command line has many options
     with throwaway() if url is None else nullcontext(url.rstrip("/")) as address:
         if not any_provider:
             _refuse_vendors(Remote(address, token), channel, own=url is None)
-        item = Item(
-            template_key=template,
-            channel=cast("Any", channel),  # the server knows which there are
-            recipient=to or _ADDRESSES.get(channel),
-            user_id=f"load-{secrets.token_hex(6)}",
-            data=given,
-        )
-        plan = LoadPlan(item=item, count=count, concurrency=concurrency, ends_at=time.monotonic() + seconds)
-        result, spans = _run(plan, address, token, quiet=as_json, own=url is None)
+        item = _item(template, channel, to or _ADDRESSES.get(channel), given)
+        patience = seconds or min(MOST_SECONDS, max(LEAST_SECONDS, count / LEAST_RATE))
+        plan = LoadPlan(item=item, count=count, concurrency=concurrency, ends_at=time.monotonic() + patience)
+        run = _run(plan, address, token, quiet=as_json)
+    result = run.result("a throw-away instance" if url is None else address)
     if as_json:
         print_json(result)
     else:
-        _show(result, spans)
+        _show(result, {"accepted after": run.accepts, "delivered after": run.deliveries})
     if result.delivered < count:
         raise typer.Exit(1)
+
+
+def _item(template: str, channel: Any, recipient: str | None, data: dict[str, Any]) -> Item:  # noqa: ANN401 - the server knows
+    """The same for every notification of the load; the person makes them findable."""
+    who = f"load-{secrets.token_hex(6)}"
+    return Item(template_key=template, channel=channel, recipient=recipient, user_id=who, data=data)
 
 
 def _refuse_vendors(remote: Remote, channel: str, *, own: bool) -> None:
@@ -201,114 +215,161 @@ def _refuse_vendors(remote: Remote, channel: str, *, own: bool) -> None:
         raise LoadRefused(f"{channel} goes to {known} there, not to the sandbox; --any-provider with --to sends anyway")
 
 
-def _run(
-    plan: LoadPlan, address: str, token: str | None, *, quiet: bool, own: bool
-) -> tuple[Result, dict[str, list[float]]]:
+def _run(plan: LoadPlan, address: str, token: str | None, *, quiet: bool) -> "LoadRun":
     with (
         Progress(*_COLUMNS, console=Console(stderr=True, emoji=False), disable=quiet) as progress,
         Client(address, token=token) as client,
     ):
-        bars = {name: progress.add_task(name, total=plan.count, rate="") for name in ("accepted", "delivered")}
+        bars = {name: progress.add_task(name, total=plan.count, rate="") for name in ("accepted", "delivered", "read")}
+        began = time.monotonic()
 
         def show(name: str, number: int) -> None:
             passed = max(time.monotonic() - began, 1e-6)
-            progress.update(bars[name], completed=number, rate=f"{number / passed:,.0f}/s")
+            progress.update(bars[name], completed=number, rate="" if name == "read" else f"{number / passed:,.0f}/s")
 
+        run = LoadRun(client, plan, show)
+        run.run()
+    return run
+
+
+class LoadRun:
+    """One load: it sends, waits, and reads how each notification ended. If a step is stopped, what was seen is kept.
+
+    A million notifications need eight bytes for each of two times, and errors are counted, not listed.
+    """
+
+    def __init__(self, client: Client, plan: LoadPlan, show: Callable[[str, int], None]) -> None:
+        self._client = client
+        self._plan = plan
+        self._show = show
+        self._stop = threading.Event()
+        self.accepts, self.deliveries = array("d"), array("d")
+        """Milliseconds."""
+        self._accepted_seconds = 0.0
+        self._first, self._last = float("inf"), 0.0
+        """The first acceptance and the last delivery, by the server's clock."""
+        self._states: Counter[str] = Counter()
+        self._refused, self._waiting = 0, 0
+        self._first_error: str | None = None
+        self._cut_short: str | None = None
+
+    def run(self) -> None:
+        for step in (self._send, self._wait, self._read):
+            try:
+                step()
+            except KeyboardInterrupt:
+                self._stop.set()
+                self._cut_short = "stopped by Ctrl-C"
+            except CarillonError as error:
+                self._stop.set()
+                self._cut_short = self._cut_short or str(error)
+
+    def result(self, against: str) -> Result:
+        took = max(0.001, self._last - self._first)
+        return Result(
+            against=against,
+            sent=len(self.accepts) + self._refused,
+            accepted=len(self.accepts),
+            refused=self._refused,
+            delivered=len(self.deliveries),
+            failed=self._states["failed"] + self._states["skipped"],
+            waiting=self._waiting,
+            accepted_per_second=round(len(self.accepts) / max(self._accepted_seconds, 1e-6), 1),
+            delivered_per_second=round(len(self.deliveries) / took, 1),
+            accept_ms=_spread(self.accepts),
+            delivery_ms=_spread(self.deliveries),
+            first_error=self._first_error,
+            cut_short=self._cut_short,
+        )
+
+    def _over(self) -> bool:
+        return self._stop.is_set() or time.monotonic() > self._plan.ends_at
+
+    def _send(self) -> None:
         began = time.monotonic()
-        accepts, errors = _send(client, plan, lambda number: show("accepted", number))
-        accepted_after = time.monotonic() - began
-        waiting = _wait(client, plan, len(accepts), lambda number: show("delivered", number))
-        states, deliveries, took = _ends(client, plan)
-    result = Result(
-        against="a throw-away instance" if own else address,
-        sent=len(accepts) + len(errors),
-        accepted=len(accepts),
-        refused=len(errors),
-        delivered=len(deliveries),
-        failed=sum(state in {"failed", "skipped"} for state in states),
-        waiting=waiting,
-        accepted_per_second=round(len(accepts) / max(accepted_after, 1e-6), 1),
-        delivered_per_second=round(len(deliveries) / max(took, 0.001), 1),
-        accept_ms=_spread(accepts),
-        delivery_ms=_spread(deliveries),
-        first_error=errors[0] if errors else None,
-    )
-    return result, {"accepted after": accepts, "delivered after": deliveries}
+        left: set[Future[float | None]] = set()
+        try:
+            with ThreadPoolExecutor(self._plan.concurrency) as threads:
+                try:
+                    self._send_all(threads, left)
+                except KeyboardInterrupt:
+                    # Those that wait for a thread end at once: leaving the block waits for calls under way only.
+                    self._stop.set()
+                    raise
+        finally:
+            for done in left:
+                self._count(done)
+            self._accepted_seconds = time.monotonic() - began
 
+    def _send_all(self, threads: ThreadPoolExecutor, left: "set[Future[float | None]]") -> None:
+        # A million at once would fill the memory before the first is sent.
+        for first in range(0, self._plan.count, _AT_ONCE):
+            left.update(threads.submit(self._one) for _ in range(min(_AT_ONCE, self._plan.count - first)))
+            for done in as_completed(frozenset(left)):
+                left.discard(done)
+                self._count(done)
+            if self._over():
+                return
 
-def _send(client: Client, plan: LoadPlan, show: Callable[[int], None]) -> tuple[list[float], list[str]]:
-    """The time of each acceptance, and the errors."""
-
-    def one(_number: int) -> float | None:
-        if time.monotonic() > plan.ends_at:
+    def _one(self) -> float | None:
+        """The milliseconds until one was accepted; None when the time is over."""
+        if self._over():
             return None
         began = time.perf_counter()
-        client.send_item(plan.item)
+        self._client.send_item(self._plan.item)
         return (time.perf_counter() - began) * 1000
 
-    accepts: list[float] = []
-    errors: list[str] = []
-    with ThreadPoolExecutor(plan.concurrency) as threads:
-        # A million at once would fill the memory before the first is sent.
-        for first in range(0, plan.count, _AT_ONCE):
-            some = range(first, min(plan.count, first + _AT_ONCE))
-            for done in as_completed([threads.submit(one, number) for number in some]):
-                try:
-                    took = done.result()
-                except CarillonError as error:
-                    errors.append(str(error))
-                else:
-                    accepts += [] if took is None else [took]
-                    show(len(accepts))
-            if time.monotonic() > plan.ends_at:
-                break
-    return accepts, errors
+    def _count(self, done: "Future[float | None]") -> None:
+        try:
+            took = done.result()
+        except CarillonError as error:
+            self._refused += 1
+            self._first_error = self._first_error or str(error)
+        else:
+            if took is not None:
+                self.accepts.append(took)
+                self._show("accepted", len(self.accepts))
 
+    def _wait(self) -> None:
+        """Until nothing waits, or the time is over."""
+        while True:
+            began = time.monotonic()
+            found = self._client.search(user_id=self._plan.item.user_id, status="queued", page_size=1)
+            self._waiting = found.total_count or 0
+            self._show("delivered", len(self.accepts) - self._waiting)
+            if not self._waiting or self._over():
+                return
+            self._stop.wait(max(_POLL_SECONDS, _POLL_SHARE * (time.monotonic() - began)))
 
-def _wait(client: Client, plan: LoadPlan, accepted: int, show: Callable[[int], None]) -> int:
-    """The number of notifications that have not ended when the time is over."""
-    while True:
-        left = client.search(user_id=plan.item.user_id, status="queued", page_size=1).total_count or 0
-        show(accepted - left)
-        if not left or time.monotonic() > plan.ends_at:
-            return left
-        time.sleep(_POLL_SECONDS)
+    def _read(self) -> None:
+        """How each ended, page by page: a cursor has no last page."""
+        cursor: str | None = None
+        while True:
+            found = self._client.search(user_id=self._plan.item.user_id, cursor=cursor, page_size=_PAGE)
+            for one in found.items:
+                self._ended(one)
+            self._show("read", self._states.total())
+            cursor = found.next_cursor
+            if cursor is None:
+                return
 
-
-def _ends(client: Client, plan: LoadPlan) -> tuple[list[str], list[float], float]:
-    """The states, the milliseconds of each delivery and the seconds of all, by the server's clock."""
-    states: list[str] = []
-    deliveries: list[float] = []
-    first, last = float("inf"), 0.0
-    for found in _pages(client, plan):
-        for one in found:
-            states.append(one.status)
-            if one.delivered_at is not None:
-                begun, ended = (datetime.fromisoformat(at).timestamp() for at in (one.created_at, one.delivered_at))
-                first, last = min(first, begun), max(last, ended)
-                deliveries.append(max(0.0, (ended - begun) * 1000))
-    return states, deliveries, max(0.0, last - first)
-
-
-def _pages(client: Client, plan: LoadPlan) -> Iterator[list[Notification]]:
-    """Every notification of this load, page by page: a cursor has no last page."""
-    cursor: str | None = None
-    while True:
-        found = client.search(user_id=plan.item.user_id, cursor=cursor, page_size=_PAGE)
-        yield found.items
-        cursor = found.next_cursor
-        if cursor is None:
+    def _ended(self, one: Notification) -> None:
+        self._states[one.status] += 1
+        if one.delivered_at is None:
             return
+        begun, ended = (datetime.fromisoformat(at).timestamp() for at in (one.created_at, one.delivered_at))
+        self._first, self._last = min(self._first, begun), max(self._last, ended)
+        self.deliveries.append(max(0.0, (ended - begun) * 1000))
 
 
-def _spread(values: list[float]) -> dict[str, float | None]:
+def _spread(values: Sequence[float]) -> dict[str, float | None]:
     ordered = sorted(values)
     named = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
     found = {name: percentile(ordered, share) for name, share in named.items()}
     return {name: None if value is None else round(value, 1) for name, value in found.items()}
 
 
-def _show(result: Result, spans: dict[str, list[float]]) -> None:
+def _show(result: Result, spans: Mapping[str, Sequence[float]]) -> None:
     console = Console(emoji=False)
     for (title, values), spread in zip(spans.items(), (result.accept_ms, result.delivery_ms), strict=True):
         if values:
@@ -320,9 +381,11 @@ def _show(result: Result, spans: dict[str, list[float]]) -> None:
     console.print(f"{told}; {rates}, against {result.against}", markup=False, highlight=False, soft_wrap=True)
     if result.first_error is not None:
         console.print(f"{result.refused} were refused, the first with: {result.first_error}", markup=False)
+    if result.cut_short is not None:
+        console.print(f"This is what was seen until the load was cut short: {result.cut_short}", markup=False)
 
 
-def _plot(console: Console, values: list[float]) -> None:
+def _plot(console: Console, values: Sequence[float]) -> None:
     rows = histogram(values, EDGES_MS)
     seen = [place for place, (_, count) in enumerate(rows) if count]
     most = max(count for _, count in rows)

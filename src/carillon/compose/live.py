@@ -105,7 +105,9 @@ class LiveStreams:
             take_receipts=self._receipts(),
         )
         if self._process.settings.http.console and self.own_listener:
-            found += console_api.stream_endpoints(self.hub.readers, settings.max_connections)
+            found += console_api.stream_endpoints(
+                self.hub.readers, settings.max_connections, settings.heartbeat_seconds
+            )
         return [*found, *(streams_api.demo_endpoints() if settings.demo else [])]
 
     def _receipts(self) -> streams_api.TakeReceipts:

@@ -53,9 +53,11 @@ class StreamsView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     people: int
     readers: list[ReaderView]
     """Those with the most connections."""
+    heartbeat_seconds: float
+    """How often a stream says something; one that is silent for much longer is dead."""
 
 
-def stream_endpoints(readers: Callable[[], Mapping[str, int]], most: int) -> list[Endpoint]:
+def stream_endpoints(readers: Callable[[], Mapping[str, int]], most: int, heartbeat_seconds: float) -> list[Endpoint]:
     """Who reads live at this replica, for operators; `readers` counts the connections of each person's stream."""
 
     async def show(_: Request) -> Reply:
@@ -66,6 +68,7 @@ def stream_endpoints(readers: Callable[[], Mapping[str, int]], most: int) -> lis
             most=most,
             people=len(found),
             readers=[_reader(stream, number) for stream, number in shown],
+            heartbeat_seconds=heartbeat_seconds,
         )
         return Reply(200, view)
 

@@ -1,9 +1,9 @@
 /** The shell: navigation, sign-in, theme and live updates. */
 
 import { ask, follow, Problem, remember, token } from "./lib/api.js";
-import { age, card, empty, fill, h, loading, toast } from "./lib/dom.js";
+import { age, card, empty, fill, h, head, loading, toast } from "./lib/dom.js";
 import * as keys from "./lib/keys.js";
-import { dress, icon, links, titleOf } from "./lib/pages.js";
+import { dress, icon, links, PAGES, titleOf } from "./lib/pages.js";
 
 const main = document.getElementById("main");
 const listeners = new Set();
@@ -43,13 +43,16 @@ function address() {
 
 async function start() {
   switches();
+  // The page comes while the server says which pages there are.
+  const first = address().path.split("/")[0] || "overview";
+  if (PAGES.some((one) => one.page === first)) import(`./pages/${first}.js`).catch(() => {});
   try {
     surface = await ask("/api/v1/console/surface");
   } catch (error) {
     return error instanceof Problem && error.status === 401 ? login() : broken(error, start);
   }
   fill(document.getElementById("nav"), links(surface.pages));
-  if (!surface.pages.length) return fill(main, empty("This token may not see any page: use an administrator's token."));
+  if (!surface.pages.length) return fill(main, head("Console"), empty("This token may not see any page: use an administrator's token."));
   // Live ticks show all tenants at once: callers who act for one tenant poll.
   if (WHOLE.some((page) => surface.pages.includes(page))) follow("/api/v1/console/live", tick, lively, new AbortController().signal);
   else lively("polling");
@@ -116,7 +119,7 @@ function sentence(words) {
 function broken(error, again) {
   const said = error instanceof Problem ? error.message : "This page could not be loaded. Is Carillon running?";
   if (!(error instanceof Problem)) console.warn(error);
-  fill(main, empty(said, h("button", { type: "button", text: "Try again", onclick: again })));
+  fill(main, head("Not loaded"), empty(said, h("button", { type: "button", text: "Try again", onclick: again })));
 }
 
 function login() {
@@ -127,7 +130,7 @@ function login() {
     start();
   } }, h("label", { for: "token", text: "Token or API key" }), field, h("button", { class: "primary", text: "Open the console" }),
   h("p", { class: "quiet", text: "The token stays in this tab. The console sends it as a header, never in a URL." }));
-  fill(main, card("Sign in", token() ? h("p", { class: "bad", text: "This token is not accepted." }) : null, form));
+  fill(main, head("Sign in"), card(null, token() ? h("p", { class: "bad", text: "This token is not accepted." }) : null, form));
   field.focus();
 }
 
@@ -167,7 +170,11 @@ function menu(open) {
 }
 
 addEventListener("keydown", (event) => {
-  if (event.key === "Escape") menu(false);
+  const side = document.getElementById("side");
+  if (event.key !== "Escape" || !side.classList.contains("open")) return;
+  menu(false);
+  // The link that had the focus is hidden now.
+  if (side.contains(document.activeElement)) document.getElementById("menu").focus();
 });
 document.querySelector(".skip").onclick = (event) => {
   // The address after # says which page is shown; skipping must not change it.

@@ -55,15 +55,17 @@ export async function ask(path, given = {}) {
  * Read server-sent events by fetch, so that a token can be shown; goes on until `signal` is aborted.
  * @param {(event: string, data: any) => void} tell
  * @param {(word: "live"|"lost") => void} state
+ * @param {AbortSignal} signal
+ * @param {number} [silence] after how many milliseconds without a word the connection counts as lost
  */
-export async function follow(path, tell, state, signal) {
+export async function follow(path, tell, state, signal, silence = SILENCE_MS) {
   let wait = 500;
   while (!signal.aborted) {
     const silent = new AbortController();
-    let patience = setTimeout(() => silent.abort(), SILENCE_MS);
+    let patience = setTimeout(() => silent.abort(), silence);
     const heard = () => {
       clearTimeout(patience);
-      patience = setTimeout(() => silent.abort(), SILENCE_MS);
+      patience = setTimeout(() => silent.abort(), silence);
     };
     try {
       const answer = await fetch(path, { headers: headers(), signal: AbortSignal.any([signal, silent.signal]) });

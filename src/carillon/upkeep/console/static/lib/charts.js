@@ -1,6 +1,7 @@
 /** Charts of numbers over time: lines or stacked bars, values on hover, marks for events, and the same as a table. */
 
 import { fill, h, num, table } from "./dom.js";
+import { refill } from "./forms.js";
 import { moment, number, utc } from "./format.js";
 
 const HEIGHT = 168;
@@ -33,7 +34,7 @@ export function chart(label, first = null) {
   const figure = h("figure", { class: "figure" }, drawing, tip, h("figcaption", {}, legend, details));
   let now = first;
   let at = null;
-  const tabled = () => { if (now) fill(rows, details.open ? asTable(label, now) : null); };
+  const tabled = () => { if (now) refill(rows, details.open ? asTable(label, now) : null); };
   const draw = () => {
     const width = figure.clientWidth;
     if (!now || !width) return;

@@ -94,10 +94,15 @@ export function table(label, columns, rows, { cards = false } = {}) {
 /** What scrolls sideways can be reached by keyboard; what fits is no stop on the way. */
 const WIDTHS = new ResizeObserver((entries) => {
   for (const { target } of entries) {
-    if (target.scrollWidth > target.clientWidth + 1) target.tabIndex = 0;
-    else target.removeAttribute("tabindex");
+    if (target.scrollWidth > target.clientWidth + 1) for (const [name, value] of scrolls(target)) target.setAttribute(name, value);
+    else for (const [name] of scrolls(target)) target.removeAttribute(name);
   }
 });
+
+/** A stop on the way says what it is. */
+function scrolls(place) {
+  return [["tabindex", "0"], ["role", "group"], ["aria-label", `${place.firstElementChild.getAttribute("aria-label")}, scrolls sideways`]];
+}
 
 /** A column of numbers. */
 export function num(name) {
@@ -139,6 +144,17 @@ export function copies(text, label) {
     await navigator.clipboard.writeText(text);
     toast("Copied.");
   } });
+}
+
+/** Tell a screen reader in one sentence what a search found: a table that is read out whole at each change helps nobody. */
+export function say(sentence) {
+  const said = document.getElementById("said");
+  if (said.textContent !== sentence) said.textContent = sentence;
+}
+
+/** How many rows are shown, for `say`. */
+export function counted(rows, more = false) {
+  return rows ? `${rows}${more ? " or more" : ""} ${rows === 1 ? "row" : "rows"}` : "Nothing was found";
 }
 
 /** Show a message for a moment, also to screen readers. */

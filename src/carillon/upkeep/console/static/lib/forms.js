@@ -152,24 +152,50 @@ export function pager(found, state, turn) {
   );
 }
 
+const STOPS = "a[href], button, input, select, textarea, summary, .scroll";
+
 /**
- * Replace the content of an element, and keep the focus on the same link or button.
+ * Replace the content of an element, and keep what the user has there: the focus, tables that are scrolled aside, and
+ * details that are open and have an id. If the element with the focus is gone, the one at its place gets it.
  * @param {HTMLElement} place
  * @param {...any} children
  */
 export function refill(place, ...children) {
-  const stood = place.contains(document.activeElement) ? known(document.activeElement) : null;
+  const before = stops(place);
+  const at = before.findIndex(([one]) => one === document.activeElement);
+  const stood = before[at]?.[1] ?? null;
+  const aside = new Map(before.filter(([one]) => one.scrollLeft || one.scrollTop).map(([one, key]) => [key, [one.scrollLeft, one.scrollTop]]));
+  const opened = new Set([...place.querySelectorAll("details[open][id]")].map((one) => one.id));
   fill(place, ...children);
-  if (stood)
-    [...place.querySelectorAll("a, button, input, select, summary")]
-      .find((one) => known(one) === stood)
-      ?.focus({ preventScroll: true });
+  for (const one of place.querySelectorAll("details[id]")) if (opened.has(one.id)) one.open = true;
+  if (stood || aside.size) settle(place, stops(place), { stood, at, aside });
   return place;
+}
+
+function settle(place, now, { stood, at, aside }) {
+  for (const [one, key] of now) if (aside.has(key)) [one.scrollLeft, one.scrollTop] = aside.get(key);
+  if (!stood) return;
+  const same = now.find(([, key]) => key === stood)?.[0];
+  // Whether a table is wide enough to be a stop is known only when it is laid out.
+  if (same?.matches(".scroll")) same.tabIndex = 0;
+  const next = same ?? now.slice(0, at + 1).findLast(([one]) => !one.disabled && !one.matches(".scroll"))?.[0] ?? place.closest("main");
+  next?.focus({ preventScroll: true });
+}
+
+/** Where the focus can stand, each with a key that tells it from the others; equal ones are told apart by their order. */
+function stops(place) {
+  const seen = new Map();
+  return [...place.querySelectorAll(STOPS)].map((one) => {
+    const key = known(one);
+    seen.set(key, (seen.get(key) ?? 0) + 1);
+    return [one, `${key} ${seen.get(key)}`];
+  });
 }
 
 function known(one) {
   // The text of the element may change; its id does not.
   if (one.id) return `${one.tagName} ${one.id}`;
+  if (one.matches(".scroll")) return `scroll ${one.firstElementChild?.getAttribute("aria-label")}`;
   return [
     one.tagName,
     one.getAttribute("href"),

@@ -1,7 +1,7 @@
 /** A trial send: a form, and the attempts as they happen. */
 
 import { ask } from "./api.js";
-import { badge, card, empty, fill, h, toast } from "./dom.js";
+import { badge, card, empty, fill, h, say, toast } from "./dom.js";
 import { choice, field, given } from "./forms.js";
 import { millis, moment } from "./format.js";
 import { samples } from "./samples.js";
@@ -18,7 +18,7 @@ const STEP_MS = 400;
 /** @returns {{element: HTMLElement, start: () => Promise<void>, stop: () => void}} */
 export function trial(shell) {
   const watched = { timer: null, id: null };
-  const story = h("div", { "aria-live": "polite" }, empty("Send a message: every attempt is shown here."));
+  const story = h("div", {}, empty("Send a message: every attempt is shown here."));
   const form = h("div", {});
   return {
     element: card("Try it", form, story),
@@ -110,5 +110,6 @@ async function look(id, story) {
       tries.length ? null : h("li", { class: "wait", text: "Waiting for its first attempt" }),
     ),
   );
+  say(`${one.status}, ${tries.length} ${tries.length === 1 ? "attempt" : "attempts"}`);
   return one.status !== "queued";
 }

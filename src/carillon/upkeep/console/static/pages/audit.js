@@ -1,7 +1,7 @@
 /** The audit trail: who did what by hand, when and why. */
 
 import { ask } from "../lib/api.js";
-import { card, empty, fill, h, head, loading, table, when } from "../lib/dom.js";
+import { card, counted, empty, fill, h, head, loading, say, table, when } from "../lib/dom.js";
 import { field, given, newest, recall } from "../lib/forms.js";
 
 const SIZE = 50;
@@ -11,7 +11,7 @@ const SIZE = 50;
  * @param {object} shell
  */
 export async function render(main, shell) {
-  const rows = h("div", { "aria-live": "polite" });
+  const rows = h("div", {});
   const fresh = newest();
   const state = { items: [], cursor: null };
   const form = h(
@@ -38,7 +38,7 @@ export async function render(main, shell) {
   form.onsubmit = (event) => {
     event.preventDefault();
     shell.keep(given(form));
-    load(null).catch((error) => fill(rows, empty(error.message)));
+    load(null).then(() => say(counted(state.items.length, state.cursor))).catch((error) => fill(rows, empty(error.message)));
   };
   recall(form, shell.query);
   fill(main, h("div", { class: "page" }, head("Audit"), card(null, form), card(null, fill(rows, loading()))));

@@ -1,7 +1,7 @@
 /** Digests: which gather events now, what is in each, and what became of the others. */
 
 import { ask } from "../lib/api.js";
-import { badge, card, empty, fill, h, head, loading, num, table, when } from "../lib/dom.js";
+import { badge, card, counted, empty, fill, h, head, loading, num, say, table, when } from "../lib/dom.js";
 import { choice, given, newest, recall } from "../lib/forms.js";
 import { number } from "../lib/format.js";
 
@@ -17,7 +17,7 @@ export async function render(main, shell, [id]) {
 }
 
 async function list(main, shell) {
-  const rows = h("div", { "aria-live": "polite" });
+  const rows = h("div", {});
   const fresh = newest();
   const state = { items: [], cursor: null };
   const form = h("form", { class: "filters" }, choice("open", "Show", [["true", "those that gather events"], ["false", "those that were told"], ["", "all"]]));
@@ -31,7 +31,7 @@ async function list(main, shell) {
   };
   form.onchange = () => {
     shell.keep({ open: form.elements.open.value || "all" });
-    load(null).catch((error) => fill(rows, empty(error.message)));
+    load(null).then(() => say(counted(state.items.length, state.cursor))).catch((error) => fill(rows, empty(error.message)));
   };
   recall(form, shell.query.open === "all" ? { open: "" } : shell.query);
   fill(main, h("div", { class: "page" }, head("Digests"), card(null, form), card(null, fill(rows, loading()))));

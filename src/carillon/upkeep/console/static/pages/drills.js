@@ -27,7 +27,7 @@ const SENTENCES = {
  * @param {{surface: object, onTick: (call: () => void) => void, go: (hash: string) => void}} shell
  */
 export async function render(main, shell) {
-  const places = { drills: h("div", { "aria-live": "polite" }), chains: h("div", {}), lately: h("div", {}) };
+  const places = { drills: h("div", {}), chains: h("div", {}), lately: h("div", {}) };
   const draw = async () => {
     const [drills, providers, overview] = await Promise.all([
       ask("/api/v1/sandbox/drills"),

@@ -2,7 +2,7 @@
 
 import { ask } from "../lib/api.js";
 import * as bulk from "../lib/bulk.js";
-import { badge, empty, fill, h, head, loading, num, table, toast, when } from "../lib/dom.js";
+import { badge, counted, empty, fill, h, head, loading, num, say, table, toast, when } from "../lib/dom.js";
 import { download } from "../lib/export.js";
 import { field, given, newest, pager, recall, refill } from "../lib/forms.js";
 import { number } from "../lib/format.js";
@@ -30,7 +30,7 @@ export async function render(main, shell, [id]) {
 async function list(main, shell) {
   const { cursor: first, ...query } = shell.query;
   const state = { asked: query, cursor: first, trail: [], chosen: new Map(), found: null, asking: newest() };
-  const places = { chips: h("div", { class: "page" }), results: h("div", { "aria-live": "polite" }, loading(8)), acts: h("div", { class: "row" }) };
+  const places = { chips: h("div", { class: "page" }), results: h("div", {}, loading(8)), acts: h("div", { class: "row" }) };
   const draw = async () => {
     const still = state.asking();
     const found = await ask(PATH, { query: { ...wire(state.asked), cursor: state.cursor, count: state.cursor ? undefined : "capped", pageSize: PAGE_SIZE } });
@@ -51,7 +51,7 @@ async function list(main, shell) {
     shell.keep(asked);
     recall(fresh(form), asked);
     chips();
-    return draw().catch(told);
+    return draw().then(() => say(counted(state.found.items.length, state.found.nextCursor))).catch(told);
   };
   const form = searching(state, shell, search);
   const chips = () => refill(places.chips, filters(state.asked, shell, search),

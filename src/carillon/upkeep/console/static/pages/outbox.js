@@ -1,7 +1,7 @@
 /** The messages that the sandbox captured, as their recipients would see them. */
 
 import { ask } from "../lib/api.js";
-import { badge, card, empty, fill, h, head } from "../lib/dom.js";
+import { badge, card, counted, empty, fill, h, head, say } from "../lib/dom.js";
 import { choice, field, given, refill, soon } from "../lib/forms.js";
 import { moment, number } from "../lib/format.js";
 import { preview } from "../lib/preview.js";
@@ -15,7 +15,7 @@ const ASKED = 200;
  */
 export async function render(main, shell) {
   const state = { channel: "", words: "", most: SHOWN, seen: "" };
-  const list = h("div", { "aria-live": "polite", "aria-busy": "true" });
+  const list = h("div", { "aria-busy": "true" });
   const draw = async (again = false) => {
     const found = await ask("/api/v1/sandbox/messages", { query: { channel: state.channel, limit: ASKED } });
     const seen = JSON.stringify(found.items);
@@ -63,7 +63,7 @@ function filters(shell, state, draw) {
       onsubmit: (event) => event.preventDefault(),
       oninput: () => {
         Object.assign(state, { channel: "", words: "", most: SHOWN }, given(form));
-        draw();
+        Promise.resolve(draw()).then(() => say(counted(document.querySelectorAll(".outbox > li").length)), () => {});
       },
     },
     choice("channel", "Channel", [["", "any"], ...shell.surface.channels]),

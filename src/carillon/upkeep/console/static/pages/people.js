@@ -2,7 +2,7 @@
 
 import { ask, token } from "../lib/api.js";
 import { confirm } from "../lib/dialog.js";
-import { badge, card, copies, empty, fill, h, head, num, table, titled, toast, when } from "../lib/dom.js";
+import { badge, card, copies, counted, empty, fill, h, head, num, say, table, titled, toast, when } from "../lib/dom.js";
 import { field, given, refill } from "../lib/forms.js";
 import { number } from "../lib/format.js";
 import { chosen, wishes } from "../lib/person-wishes.js";
@@ -25,7 +25,7 @@ function where(id, tenant) {
 }
 
 function search(main, shell) {
-  const found = h("div", { "aria-live": "polite" });
+  const found = h("div", {});
   const form = h(
     "form",
     { class: "filters", role: "search" },
@@ -38,9 +38,10 @@ function search(main, shell) {
     const { who, tenant } = given(form);
     if (!who) return;
     shell.keep({ who, tenant });
-    fill(found, h("p", { class: "quiet", role: "status", text: "Looking…" }));
+    fill(found, h("p", { class: "quiet", text: "Looking…" }));
     try {
       fill(found, await matches(who, tenant ?? ""));
+      say(counted(found.querySelectorAll("tbody tr").length));
     } catch (error) {
       fill(found, empty(error.message));
     }
@@ -60,11 +61,11 @@ function search(main, shell) {
 
 /** Whom the text names: as an id, and as an address that notifications went to. */
 async function matches(who, tenant) {
-  const query = { pageSize: 100 };
+  const query = { pageSize: 100, count: "capped" };
   const [own, sent, byId] = await Promise.all([
     ask(`/api/v1/people/${encodeURIComponent(who)}`, { query: { tenantId: tenant } }),
     ask("/api/v1/notifications", { query: { ...query, recipient: who } }),
-    ask("/api/v1/notifications", { query: { pageSize: 1, userId: who } }),
+    ask("/api/v1/notifications", { query: { pageSize: 1, userId: who, count: "capped" } }),
   ]);
   const people = new Map();
   if (own.known || byId.items.length) people.set(`${own.tenantId ?? byId.items[0]?.tenantId ?? ""} ${who}`, [who, own.tenantId ?? byId.items[0]?.tenantId, "by id", byId.items[0]?.createdAt ?? own.preferences.updatedAt]);
@@ -87,7 +88,7 @@ async function person(main, shell, id, tenant) {
   const again = () => person(main, shell, id, tenant);
   const [who, sent] = await Promise.all([
     ask(`/api/v1/people/${encodeURIComponent(id)}`, { query }),
-    ask("/api/v1/notifications", { query: { userId: id, pageSize: NEWEST } }),
+    ask("/api/v1/notifications", { query: { userId: id, pageSize: NEWEST, count: "capped" } }),
   ]);
   const own = sent.items.filter((one) => !tenant || one.tenantId === tenant);
   const addresses = addressesOf(who, own);

@@ -2,7 +2,7 @@
 
 import { ask } from "../lib/api.js";
 import { sampled } from "../lib/sampled.js";
-import { badge, card, empty, fill, h, head, num, table, toast } from "../lib/dom.js";
+import { badge, card, counted, empty, fill, h, head, num, say, table, toast } from "../lib/dom.js";
 import { choice, field, given, live, refill } from "../lib/forms.js";
 import { millis, moment, number, span } from "../lib/format.js";
 import { auditOf } from "../lib/queue-audit.js";
@@ -84,8 +84,8 @@ function overview(queues, held) {
       num("average"),
       "handler",
     ],
-    queues.map((queue) => [
-      h("span", { class: "row" }, h("a", { href: `#/queues/${encodeURIComponent(queue.queue)}`, text: queue.queue }), held.has(queue.queue) ? badge("paused") : null),
+    queues.map((queue) => leads(`#/queues/${encodeURIComponent(queue.queue)}`, (href) => [
+      h("span", { class: "row" }, h("a", { href, text: queue.queue }), held.has(queue.queue) ? badge("paused") : null),
       number(queue.main),
       number(queue.processing),
       number(queue.delayed),
@@ -95,8 +95,13 @@ function overview(queues, held) {
       number(queue.runs.retry),
       millis(queue.runs.average_ms),
       queue.handler ?? h("span", { class: "quiet", text: "another process" }),
-    ]),
+    ])),
   );
+}
+
+/** A row that opens an address as a whole. */
+function leads(href, cells) {
+  return { href, cells: cells(href) };
 }
 
 async function one(main, shell, name) {
@@ -169,20 +174,20 @@ function failedOf(name) {
     field("reason", "Reason, for the audit trail", { required: true, maxlength: 1000, size: 32 }),
     act,
   );
-  const counted = (total) => {
+  const labelled = (total) => {
     act.textContent = chosen.size ? `Requeue ${number(chosen.size)} chosen` : `Requeue all ${number(total)}`;
     form.hidden = !total;
   };
   const draw = async () => {
     const found = await ask(`/ops/queues/${encodeURIComponent(name)}/failed`, { query: { limit: FAILED } });
-    counted(found.total);
+    labelled(found.total);
     const text = JSON.stringify(found);
     // Redraw only on a change: an operator may be selecting rows.
     if (text === seen.text) return;
     seen.text = text;
     refill(
       place,
-      found.messages.length ? messages(found, chosen, () => counted(found.total)) : empty("There are no failed messages."),
+      found.messages.length ? messages(found, chosen, () => labelled(found.total)) : empty("There are no failed messages."),
     );
   };
   return { element: card("Failed", place, form), draw };
@@ -213,7 +218,7 @@ function messages(found, chosen, changed) {
         moment(one.created_at),
         h(
           "details",
-          {},
+          { id: `content-${one.message_id}` },
           h("summary", { text: one.text === null ? "payload" : "not a JSON object" }),
           h("pre", { text: one.text ?? JSON.stringify(one.payload, null, 2) }),
         ),
@@ -232,7 +237,7 @@ async function requeue(name, chosen, reason) {
 }
 
 function logsOf(name) {
-  const place = h("div", { "aria-live": "polite" });
+  const place = h("div", {});
   const asked = {};
   const draw = async () => {
     const found = await ask("/ops/job-logs", { query: { ...asked, queue: name, limit: LOGS } });
@@ -256,6 +261,7 @@ function logsOf(name) {
           )
         : empty(Object.keys(asked).length ? "Nothing matches." : "No message has run yet."),
     );
+    return found.job_logs.length;
   };
   const form = h(
     "form",
@@ -265,7 +271,7 @@ function logsOf(name) {
       oninput: () => {
         for (const key of Object.keys(asked)) delete asked[key];
         Object.assign(asked, given(form));
-        return draw().catch(() => {});
+        return draw().then((rows) => say(counted(rows, rows === LOGS))).catch(() => {});
       },
       onsubmit: (event) => event.preventDefault(),
     },

@@ -8,6 +8,7 @@ import { area, choice, field, given, live, refill } from "../lib/forms.js";
 import { moment, number, percent, span } from "../lib/format.js";
 
 const KEPT = 50;
+const MISSED_BEATS = 3;
 const PRIORITIES = { priority: "HIGH", standard: "MEDIUM", bulk: "LOW" };
 
 /**
@@ -83,12 +84,11 @@ function readers(streams) {
       table(
         "Readers",
         ["person", "connections"],
-        streams.readers.map((one) => [
-          one.tenantId
-            ? `${one.userId} of ${one.tenantId}`
-            : h("a", { href: `#/streams/${encodeURIComponent(one.userId)}`, text: one.userId }),
-          number(one.connections),
-        ]),
+        streams.readers.map((one) => {
+          if (one.tenantId) return [`${one.userId} of ${one.tenantId}`, number(one.connections)];
+          const href = `#/streams/${encodeURIComponent(one.userId)}`;
+          return { href, cells: [h("a", { href, text: one.userId }), number(one.connections)] };
+        }),
       ),
     ),
     more > 0 ? h("p", { class: "quiet", text: `and ${number(more)} more` }) : null,
@@ -161,13 +161,14 @@ async function person(main, shell, user) {
   const path = `/notifications/${encodeURIComponent(user)}`;
   const top = h("div", {});
   const inbox = h("div", {});
-  const seen = { text: "" };
+  const seen = { text: "", silence: 0 };
   const draw = async () => {
     const [held, found, streams] = await Promise.all([
       ask(`${path}/unread`),
       ask(path, { query: { limit: KEPT } }),
       ask("/api/v1/console/streams"),
     ]);
+    seen.silence = MISSED_BEATS * streams.heartbeatSeconds * 1000 + 1000;
     const here = streams.readers.find((one) => one.userId === user && !one.tenantId)?.connections ?? 0;
     fill(
       top,
@@ -187,7 +188,7 @@ async function person(main, shell, user) {
     refill(inbox, entries(found));
   };
   await draw();
-  const along = readAlong(user);
+  const along = readAlong(user, seen);
   fill(
     main,
     h(
@@ -224,7 +225,7 @@ function entries(found) {
 }
 
 /** Opens this person's stream in this page, which then counts as a reader and gets waiting notifications. */
-function readAlong(user) {
+function readAlong(user, seen) {
   let reading = null;
   const list = h("ol", { class: "heard", "aria-live": "polite" });
   const state = h("span", { class: "quiet", role: "status", text: "not reading" });
@@ -267,6 +268,7 @@ function readAlong(user) {
         if (reading) state.textContent = word === "live" ? "reading" : "reconnecting";
       },
       reading.signal,
+      seen.silence,
     );
   };
   return {

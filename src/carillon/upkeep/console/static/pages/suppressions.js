@@ -1,7 +1,7 @@
 /** The addresses that nothing is sent to: why, until when, added and lifted by hand. */
 
 import { ask } from "../lib/api.js";
-import { badge, card, empty, fill, h, head, table, toast, when } from "../lib/dom.js";
+import { badge, card, counted, empty, fill, h, head, say, table, toast, when } from "../lib/dom.js";
 import { choice, field, given, newest, pager, recall, refill, soon } from "../lib/forms.js";
 import { moment } from "../lib/format.js";
 
@@ -15,7 +15,7 @@ const PATH = "/api/v1/suppressions";
  */
 export async function render(main, shell) {
   const state = { filters: {}, cursor: undefined, trail: [], asking: newest() };
-  const place = h("div", { "aria-live": "polite" });
+  const place = h("div", {});
   const draw = () => list(place, state, draw);
   fill(
     main,
@@ -49,7 +49,7 @@ function filters(shell, state, draw) {
         event.preventDefault();
         shell.keep(given(form));
         Object.assign(state, { filters: given(form), cursor: undefined, trail: [] });
-        return draw().catch((error) => toast(error.message, "bad"));
+        return draw().then((found) => { if (found) say(counted(found.items.length, found.nextCursor)); }).catch((error) => toast(error.message, "bad"));
       },
     },
     choice("channel", "Channel", [["", "any"], ...shell.surface.channels]),
@@ -66,11 +66,11 @@ function filters(shell, state, draw) {
 async function list(place, state, draw) {
   const still = state.asking();
   const found = await ask(PATH, { query: { ...state.filters, cursor: state.cursor, pageSize: PAGE_SIZE } });
-  if (!still()) return;
+  if (!still()) return null;
   if (!found.items.length) {
     const filtered = Object.keys(state.filters).length;
-    fill(place, empty(filtered ? "Nothing matches. Remove a filter to find more." : "No address is suppressed."));
-    return;
+    refill(place, empty(filtered ? "Nothing matches. Remove a filter to find more." : "No address is suppressed."));
+    return found;
   }
   refill(
     place,
@@ -98,6 +98,7 @@ async function list(place, state, draw) {
     ),
     pager(found, state, draw),
   );
+  return found;
 }
 
 async function lift(one, draw) {

@@ -1,7 +1,7 @@
 /** Every template in every language it has, and those it lacks. */
 
 import { ask } from "../lib/api.js";
-import { card, empty, fill, h, head, table } from "../lib/dom.js";
+import { card, counted, empty, fill, h, head, say, table } from "../lib/dom.js";
 import { choice, field, given, recall } from "../lib/forms.js";
 import { moment, number } from "../lib/format.js";
 import { sheet } from "../lib/sheet.js";
@@ -27,7 +27,7 @@ function address(entry, locale) {
 }
 
 function list(main, shell, catalogue) {
-  const results = h("div", { "aria-live": "polite" });
+  const results = h("div", {});
   const gaps = catalogue.items.reduce((sum, one) => sum + one.gaps.length, 0);
   const drafted = new Set(all().map((names) => JSON.stringify(names)));
   const draw = (asked) => fill(results, shown(catalogue, asked, drafted));
@@ -39,6 +39,7 @@ function list(main, shell, catalogue) {
       onsubmit: (event) => event.preventDefault(),
       oninput: () => {
         draw(given(form));
+        say(counted(results.querySelectorAll("tbody tr").length));
         shell.keep(given(form));
       },
     },
