@@ -13,8 +13,8 @@ from carillon.cli.by_hand import confirmed, is_there, who, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.rehearse import spelled
 from carillon.compose import Ledger
+from carillon.compose.erasure import places_beside, places_outside
 from carillon.compose.ledger import parts_needed
-from carillon.compose.upkeep import places_beside
 from carillon.config.reading import load
 from carillon.config.settings import Settings
 from carillon.domain.errors import CarillonError, ConfigurationError
@@ -210,7 +210,8 @@ def erase(
         raise typer.Exit(1)
     places = places_beside(settings)
     found = with_ledger(settings, lambda ledger: erase_person(ledger, tenant, person, who(), places))
-    view = msgspec.to_builtins(erasure_view(found))
+    outside = places_outside(settings)
+    view = msgspec.to_builtins(erasure_view(found, outside))
     if as_json:
         print_json(view)
     else:
@@ -218,6 +219,8 @@ def erase(
             if rows:
                 typer.echo(f"{table}: {rows}")
         typer.echo(f"suppressions kept as salted hashes: {found.suppressions_kept}")
+        for one in outside:
+            typer.echo(f"outside: {one.place} may still hold {one.holds}, {one.kept}")
         typer.echo("finished" if found.finished else f"unfinished: {', '.join(found.unfinished)}; run it again")
     if not found.finished:
         raise typer.Exit(1)
