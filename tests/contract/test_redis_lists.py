@@ -18,7 +18,7 @@ from carillon.domain.events import Trouble
 from carillon.domain.jobs import message_id
 from carillon.domain.queues import Policy
 from carillon.domain.rights import KnownPerson
-from carillon.ledger.redis.lists_upkeep import take_out_failed
+from carillon.ledger.redis.lists_upkeep import still_names, take_out_failed
 from carillon.ledger.redis.scripts import Scripts, hints_for
 from tests.support.ledger_builders import bury, defer, finish, retry, settlement
 from tests.support.queue_lists import Lists, counted
@@ -345,3 +345,22 @@ async def test_the_failed_lists_forget_a_person_and_keep_the_others_in_order(lis
     assert await take_out_failed(server.url(), [QUEUE], person.mentioned_in) == 0
     with pytest.raises(LedgerUnavailable):
         await take_out_failed("redis://127.0.0.1:1/0", [QUEUE], person.mentioned_in)
+
+
+@pytest.mark.req("P-635")
+async def test_what_waits_runs_or_is_put_off_is_found_and_left_alone(lists: Lists, server: Redis) -> None:
+    person = KnownPerson(tenant_id=None, person="canary-person", addresses=("canary@example.org",))
+    told = [{"user": "canary-person"}, {"user": "bob"}, {"to": "canary@example.org"}, {"user": "canary-person-2"}]
+    raws = [json.dumps(envelope(id=f"m{n}", payload=payload)).encode() for n, payload in enumerate(told)]
+    for place in (QUEUE, f"{QUEUE}:processing", f"{QUEUE}:delayed"):
+        if place.endswith("delayed"):
+            await lists.redis.zadd(place, dict.fromkeys(raws, 1e12))
+        else:
+            await lists.redis.lpush(place, *raws)
+        before = {key: await lists.redis.dump(key) for key in await lists.redis.keys(f"{QUEUE}*")}
+        assert await still_names(server.url(), QUEUE, person.mentioned_in) == 2
+        assert {key: await lists.redis.dump(key) for key in await lists.redis.keys(f"{QUEUE}*")} == before
+        await lists.redis.delete(*before)
+        assert await still_names(server.url(), QUEUE, person.mentioned_in) == 0
+    with pytest.raises(LedgerUnavailable):
+        await still_names("redis://127.0.0.1:1/0", QUEUE, person.mentioned_in)

@@ -53,6 +53,8 @@ MATRIX: dict[str, tuple[str, ...]] = {
     "carillon keys list": (),
     "carillon keys revoke": ("{key}",),
     "carillon people erase": ("nobody-knows-me", "--yes"),
+    "carillon people quiet": ("ada",),
+    "carillon people holidays": (),
     "carillon queues list": ("--redis", "{redis}"),
     "carillon queues show": ("q:pay:order", "--redis", "{redis}"),
     "carillon queues failed": ("q:pay:order", "--redis", "{redis}"),

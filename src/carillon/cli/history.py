@@ -13,7 +13,7 @@ from rich.text import Text
 from carillon.cli.by_hand import with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.plots import bar
-from carillon.compose.upkeep import kept_at
+from carillon.compose.erasure import kept_at
 from carillon.config.environment import duration
 from carillon.config.reading import load
 from carillon.domain.errors import CarillonError

@@ -23,6 +23,7 @@ from carillon.blueprints.billing.payment import PaymentRules, Payments
 from carillon.blueprints.billing.store import BillingStore
 from carillon.blueprints.billing.subscription import Neighbour, SubscriptionLife, Subscriptions
 from carillon.blueprints.billing.webhooks import Post, Response, Sign, Verify, Webhooks
+from carillon.compose.erasure import ErasuresPart
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.listener import Listener
 from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
@@ -200,7 +201,7 @@ def parts_of(process: Process) -> Sequence[Part]:
     both = BillingPart(process, settings.billing, ledger, queues=queues, neighbours=neighbours)
     listener = Listener(process, ledger)
     neighbours.own = lambda: listener.own_address
-    return [ledger, queues, both, listener, WebhooksPart(both), WorkersPart(both)]
+    return [ledger, queues, both, ErasuresPart(process, ledger), listener, WebhooksPart(both), WorkersPart(both)]
 
 
 class QueuesPart(Part):

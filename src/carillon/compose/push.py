@@ -6,13 +6,14 @@ from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from carillon.compose import from_settings
+from carillon.compose.erasure import places_beside
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.listener import Listener
 from carillon.compose.outbound import BreakersPart
 from carillon.compose.part import LAST_LOOK_SECONDS, DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
-from carillon.compose.upkeep import places_beside, retention_rules
+from carillon.compose.upkeep import retention_rules
 from carillon.config.sections import Push
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.lanes import Lanes

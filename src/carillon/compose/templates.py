@@ -9,10 +9,10 @@ from urllib.parse import quote
 import msgspec
 
 from carillon.compose import from_settings
+from carillon.compose.erasure import places_beside, places_outside
 from carillon.compose.ledger import LedgerPart, preferences_of
 from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process
-from carillon.compose.upkeep import places_beside
 from carillon.config.sections import Push
 from carillon.config.settings import PageSettings, Settings
 from carillon.domain.errors import ConfigurationError
@@ -136,7 +136,7 @@ class Wording:
         kept += preferences_api.endpoints(
             self._ledger, from_settings.categories(settings), tuple(settings.preferences.holidays)
         )
-        kept += rights.endpoints(self._ledger, places_beside(settings))
+        kept += rights.endpoints(self._ledger, places_beside(settings), places_outside(settings))
         links = from_settings.links(settings)
         kept += people.endpoints(self._ledger, from_settings.categories(settings), self._clock, links=links.works)
         if not links.works:

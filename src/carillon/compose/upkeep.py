@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from carillon.compose import outbound, receipts
+from carillon.compose.erasure import kept_at, places_beside
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.part import DoctorFinding, Loop, Part, Role
 from carillon.compose.process import Process
@@ -13,9 +13,8 @@ from carillon.compose.providers import ProvidersPart
 from carillon.config.sections import servicebus_address
 from carillon.config.settings import Settings
 from carillon.domain.alerts import AlertOutbox
-from carillon.domain.errors import ArchiveUnavailable, ConfigurationError, LedgerUnavailable
+from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Observer
-from carillon.domain.rights import KnownPerson
 from carillon.ledger.opening import Ledger
 from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest, header_id
 from carillon.providers.tools import Secret
@@ -23,9 +22,9 @@ from carillon.providers.webhook.signing import SigningKey, sign_standard
 from carillon.system import new_id
 from carillon.upkeep.alerts import AlertRelay, AlertSink, LogAlerts, RedisAlerts, RelayRules, WebhookAlerts
 from carillon.upkeep.cleanup import LeaseCleanup, LostTickets, Retention, RetentionRules
-from carillon.upkeep.consent.rights import Forget, Places, UnfinishedErasures
+from carillon.upkeep.consent.rights import UnfinishedErasures
 from carillon.upkeep.health import Check, answers_at, degraded
-from carillon.upkeep.history.copier import ClickHouse, History, HistoryRules
+from carillon.upkeep.history.copier import History, HistoryRules
 
 if TYPE_CHECKING:
     from carillon.upkeep.alerts import Post, Sign
@@ -48,57 +47,6 @@ def _copier(process: Process, ledger: Ledger) -> History | None:
     owner = f"{process.owner}/{new_id()}"
     archive = kept_at(process.settings)
     return History(ledger, archive, owner=owner, clock=process.clock, observer=process.observe, rules=rules)
-
-
-def kept_at(settings: Settings) -> ClickHouse:
-    """The ClickHouse of the settings; raises ConfigurationError if they name none."""
-    wanted = settings.history
-    if wanted.url is None:
-        raise ConfigurationError("history.url: no history is kept; name a ClickHouse, or chdb:///folder on one machine")
-    return ClickHouse(wanted.url, keep_days=wanted.keep_days, timeout_seconds=wanted.timeout_seconds)
-
-
-def places_beside(settings: Settings) -> Places:
-    """Where else than in the ledger these settings keep something about people: history and dead letters of queues.
-
-    What is taken from a queue by its consumer, and what has an end of its own, is not here.
-    """
-    found: dict[str, Forget] = {}
-    push, lists = settings.push, [*settings.queue]
-    if settings.history.url is not None:
-        found["history"] = _history_forgets(settings)
-    if push is not None:
-        found[push.failed_queue] = partial(_failed_queue_forgets, push.rabbitmq_url, push.failed_queue)
-    if lists and settings.redis.url is not None:
-        found["failed lists"] = partial(_failed_lists_forget, settings.redis.url, lists)
-    return found
-
-
-def _history_forgets(settings: Settings) -> Forget:
-    archive = kept_at(settings)
-
-    async def forget(person: KnownPerson) -> None:
-        await archive.forget(person.tenant_id, person.person)
-
-    return forget
-
-
-async def _failed_queue_forgets(url: str, queue: str, person: KnownPerson) -> None:
-    from carillon.ledger.rabbitmq.connection import take_out  # noqa: PLC0415 - its client is an extra
-
-    try:
-        await take_out(url, queue, person.mentioned_in)
-    except (ConnectionError, TimeoutError) as error:
-        raise ArchiveUnavailable(str(error)) from error
-
-
-async def _failed_lists_forget(url: str, queues: Sequence[str], person: KnownPerson) -> None:
-    from carillon.ledger.redis.lists_upkeep import take_out_failed  # noqa: PLC0415 - its client is slow to load
-
-    try:
-        await take_out_failed(url, queues, person.mentioned_in)
-    except LedgerUnavailable as error:
-        raise ArchiveUnavailable(str(error)) from error
 
 
 class AlertsPart(Part):

@@ -76,6 +76,24 @@ def is_off_day(text: str) -> bool:
     return len(text) in (_YEARLY, _ONCE)
 
 
+def next_off_days(days: Sequence[str], first: dt.date, most: int) -> list[dt.date]:
+    """The next days of a calendar from this one on, at most so many."""
+    years = range(first.year, first.year + most + 1)
+    found = {day for text in days for day in _dates(text, years)}
+    return sorted(day for day in found if day >= first)[:most]
+
+
+def _dates(text: str, years: range) -> list[dt.date]:
+    """A day of a calendar in each of these years; the 29th of February only where there is one."""
+    found = []
+    for spelled in [text] if len(text) > _YEARLY else [f"{year}-{text}" for year in years]:
+        try:
+            found.append(dt.date.fromisoformat(spelled))
+        except ValueError:
+            continue
+    return found
+
+
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """A person whom the directory knows."""
 

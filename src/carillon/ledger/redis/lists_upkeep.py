@@ -295,6 +295,30 @@ class ListUpkeep:
         return self._rules.actions.get(queue, "job")
 
 
+async def still_names(url: str, queue: str, about: Callable[[bytes], bool]) -> int:
+    """How many messages that wait, are put off or run `about` names; raises LedgerUnavailable."""
+    redis: Any = Redis.from_url(url, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE)
+    found: set[bytes] = set()
+    try:
+        # A message goes from waiting to running to delayed and back: only two retries during one look would escape it.
+        for ask, key in (
+            (redis.lrange, f"{queue}:processing"),
+            (redis.zrange, f"{queue}:delayed"),
+            (redis.lrange, queue),
+            (redis.lrange, f"{queue}:processing"),
+            (redis.zrange, f"{queue}:delayed"),
+        ):
+            at = 0
+            while raws := await ask(key, at, at + WINDOW - 1):
+                found.update(raw for raw in raws if about(raw))
+                at += len(raws)
+    except (RedisError, OSError, TimeoutError) as error:
+        raise LedgerUnavailable(str(error)) from error
+    finally:
+        await redis.aclose()
+    return len(found)
+
+
 async def take_out_failed(url: str, queues: Sequence[str], about: Callable[[bytes], bool]) -> int:
     """Remove what `about` names from the failed lists; raises LedgerUnavailable.
 

@@ -150,7 +150,7 @@ def in_force(held: Preferences, category: Category, channels: Iterable[str]) -> 
 
 def preferences_view(held: Preferences, categories: Categories) -> PreferencesView:
     """What holds for a person now."""
-    quiet, known = held.quiet_hours, categories.of(held.tenant_id)
+    known = categories.of(held.tenant_id)
     return PreferencesView(
         user_id=held.user_id,
         tenant_id=held.tenant_id,
@@ -160,17 +160,23 @@ def preferences_view(held: Preferences, categories: Categories) -> PreferencesVi
         required=sorted(name for name, category in known.items() if category.required),
         contacts=held.contacts,
         time_zone=held.time_zone,
-        quiet_hours=QuietView()
-        if quiet is None
-        else QuietView(
-            enabled=quiet.enabled,
-            start_time=quiet.start_time or None,
-            end_time=quiet.end_time or None,
-            timezone=quiet.timezone or held.time_zone or "UTC",
-            days=list(quiet.days),
-            holidays=quiet.holidays,
-        ),
+        quiet_hours=quiet_view(held),
         updated_at=None if held.updated_at is None else rfc3339_ms(held.updated_at),
+    )
+
+
+def quiet_view(held: Preferences) -> QuietView:
+    """The quiet hours of a person, in the zone that holds for them."""
+    quiet = held.quiet_hours
+    if quiet is None:
+        return QuietView()
+    return QuietView(
+        enabled=quiet.enabled,
+        start_time=quiet.start_time or None,
+        end_time=quiet.end_time or None,
+        timezone=quiet.timezone or held.time_zone or "UTC",
+        days=list(quiet.days),
+        holidays=quiet.holidays,
     )
 
 

@@ -1,7 +1,7 @@
 """A person's rights over HTTP and by hand: everything about a person as lines of JSON, and its erasure."""
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -54,17 +54,31 @@ class PeopleQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
     tenant_id: TenantId | UnsetType = UNSET
 
 
+class OutsidePlace(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A place that may still name the person, and is not Carillon's to empty."""
+
+    place: str
+    """The stream, topic or queue."""
+    holds: str
+    """What is in it."""
+    kept: str
+    """When that ends."""
+
+
 class ErasureView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What was erased, by table; `unfinished` names what could not be reached: ask again."""
+    """What was erased, by table; `unfinished` names what could not be reached or still runs: ask again."""
 
     finished: bool
     removed: dict[str, int]
     suppressions_kept: int
     unfinished: list[str]
+    outside: list[OutsidePlace]
+    """Places that may still name the person, and are not Carillon's to empty; each says when that ends."""
 
 
-def erasure_view(erasure: Erasure) -> ErasureView:
+def erasure_view(erasure: Erasure, outside: Sequence[OutsidePlace]) -> ErasureView:
     return ErasureView(
+        outside=list(outside),
         finished=erasure.finished,
         removed=erasure.removed,
         suppressions_kept=erasure.suppressions_kept,
@@ -212,13 +226,13 @@ class UnfinishedErasures:
             finished += found.finished
             if not found.finished:
                 where = ", ".join(found.unfinished)
-                said = f"an erasure is not finished: {where} cannot be reached"
+                said = f"an erasure is not finished: {where} cannot be reached, or holds messages that still run"
                 self._observe(Trouble(where="erasures", error=said, retry_in_seconds=LOOK_SECONDS))
         return finished
 
 
-def endpoints(ledger: PeopleLedger, places: Places) -> list[Endpoint]:
-    """Export and erasure, for administrators."""
+def endpoints(ledger: PeopleLedger, places: Places, outside: Sequence[OutsidePlace] = ()) -> list[Endpoint]:
+    """Export and erasure, for administrators; an erasure empties `places`, and names those that are `outside`."""
 
     async def export(request: Request) -> Reply:
         request.query(PeopleQuery)
@@ -244,9 +258,8 @@ def endpoints(ledger: PeopleLedger, places: Places) -> list[Endpoint]:
     async def remove(request: Request) -> Reply:
         request.query(PeopleQuery)
         actor = request.caller.sub or "operator"
-        return Reply(
-            200, erasure_view(await erase(ledger, request.reach.tenant_id, request.params["id"], actor, places))
-        )
+        found = await erase(ledger, request.reach.tenant_id, request.params["id"], actor, places)
+        return Reply(200, erasure_view(found, outside))
 
     return _declared(export, remove)
 
@@ -285,7 +298,8 @@ def _declared(export: Call, remove: Call) -> list[Endpoint]:
             summary="Erase a person",
             description=(
                 "Removes the person's notifications, preferences, streams and digests. Suppressions stay under salted "
-                "hashes. Safe to repeat: where `finished` is false, or no answer came, ask again."
+                "hashes. Safe to repeat: where `finished` is false, or no answer came, ask again. `outside` names the "
+                "streams, topics and queues of others that may still name the person."
             ),
             answers=(Answer(status=200, description="What was erased", kind=ErasureView),),
             **shared,
