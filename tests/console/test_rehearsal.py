@@ -5,11 +5,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from tests.console.test_accessibility import axe, violations
+from tests.console.test_accessibility import NEEDS_AXE
+from tests.support.accessibility import violations
 from tests.support.console import PHONE, Console
 from tests.support.process import Program
-
-__all__ = ["axe"]
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.req("P-631")]
 
@@ -136,15 +135,16 @@ async def test_what_is_wrong_is_said_beside_the_form(console: Console) -> None:
     await expect(page.get_by_role("alert")).to_have_count(0)
 
 
+@NEEDS_AXE
 @pytest.mark.parametrize(
     ("scheme", "size"), [("light", (1440, 900)), ("dark", (1440, 900)), ("light", PHONE), ("dark", PHONE)]
 )
-async def test_the_result_at_every_width(console: Console, axe: str, scheme: str, size: tuple[int, int]) -> None:
+async def test_the_result_at_every_width(console: Console, scheme: str, size: tuple[int, int]) -> None:
     page = await console.open(asked(**FEW, outages=BOTH, prices="twilio=0.0079, backup=0.01"), size=size, scheme=scheme)
     await page.get_by_role("button", name="Rehearse").click()
     await expect(page.get_by_role("heading", name="dead letters")).to_be_visible()
     await expect(page.get_by_role("table", name="Why messages were given up")).to_be_visible()
     await console.fits()
-    assert await violations(page, axe) == []
+    assert await violations(page) == []
     await result(page).evaluate("one => one.scrollIntoView()")
     await console.picture(f"rehearsal-{scheme}-{size[0]}" if size != (1440, 900) or scheme == "dark" else "rehearsal")

@@ -10,7 +10,7 @@ from tests.support.console import Console
 
 AXE = Path(__file__).parent.parent / "console" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-CONTENT = "main :is(tbody tr, .chains li, .outbox > li)"
+CONTENT = "main :is(tbody tr, .chains li, .outbox > li, form.rehearse)"
 MOST_STOPS = 400
 _REGISTRY = "import('/console/lib/pages.js').then(({ PAGES }) => PAGES.map((one) => [one.page, one.key]))"
 # A table in a live region is read out whole whenever one of its rows changes.
