@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.support.billing_stand import Billing, stand_fixture
-from tests.support.console import PHONE, Console
+from tests.support.console import DESK, PHONE, Console
 from tests.support.process import Program
 from tests.support.queue_stand import envelope
 from tests.support.vendor import Reply
@@ -173,3 +173,30 @@ async def test_on_a_phone(console: Console) -> None:
     await console.fits()
     page = await console.open(f"queues/{UPDATE}", size=PHONE)
     await console.fits()
+
+
+@pytest.mark.req("P-614")
+@pytest.mark.parametrize("size", [DESK, PHONE])
+async def test_a_queue_is_paused_and_resumed(console: Console, billing: Billing, size: tuple[int, int]) -> None:
+    billing.subscription_stub.default = Reply()
+    page = await console.open(f"queues/{UPDATE}", size=size)
+    await page.get_by_role("button", name="Pause").click()
+    await page.get_by_role("dialog").get_by_label("Reason").fill("The other side is moved")
+    await page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    await expect(page.get_by_text("by anonymous: The other side is moved")).to_be_visible()
+    await console.fits()
+    event_id = f"payment_{uuid4()}_1"
+    message = envelope(payload={"event_id": event_id}, idempotency_key=event_id)
+    billing.push(UPDATE, message)
+    await console.picture(f"paused-queue-{size[0]}")
+    page = await console.open("queues", size=size)
+    await expect(page.get_by_role("table", name="Queues").locator("tbody tr", has_text=UPDATE)).to_contain_text(
+        "paused"
+    )
+    assert billing.redis.llen(UPDATE) == 1
+    page = await console.open(f"queues/{UPDATE}", size=size)
+    await page.get_by_role("button", name="Resume").click()
+    await page.get_by_role("dialog").get_by_label("Reason").fill("It is back")
+    await page.get_by_role("dialog").get_by_role("button", name="Resume").click()
+    await asyncio.to_thread(billing.logged, "success", message_id=message["id"])
+    await expect(page.get_by_role("button", name="Pause")).to_be_visible()

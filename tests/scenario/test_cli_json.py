@@ -79,6 +79,8 @@ ELSEWHERE = {
     "carillon galaxy assets": "tests/scenario/test_galaxy_contracts.py has a folder",
     "carillon ledger tidy": "tests/scenario/test_galaxy_schema.py needs PostgreSQL",
     "carillon endpoints enable": "tests/scenario/test_endpoints.py has an endpoint in trouble",
+    "carillon endpoints health": "tests/scenario/test_endpoint_replay.py has endpoints",
+    "carillon endpoints replay": "as above",
     "carillon billing assign": "tests/scenario/test_tenants.py has a ledger with subscriptions",
     "carillon push replay-dlq": "tests/contract/test_push_replay.py needs RabbitMQ",
     "carillon ledger copy": "tests/contract/test_ledger_copy.py needs PostgreSQL",

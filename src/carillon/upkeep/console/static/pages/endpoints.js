@@ -83,9 +83,9 @@ function shown(items, targets, again, draw) {
         h("div", {}, h("b", { text: one.endpoint }), h("div", { class: "quiet", text: one.provider })),
         stateOf(one),
         number(one.health?.calls),
-        one.health ? `${number(one.health.failures)} (${percent(one.health.errorRate)})` : "–",
+        one.health ? h("span", { class: "whole", text: `${number(one.health.failures)} (${percent(one.health.errorRate)})` }) : "–",
         when(one.health?.lastSuccessAt),
-        one.health ? h("div", {}, millis(one.health.averageMs), h("div", { class: "quiet", text: `slowest ${millis(one.health.slowestMs)}` })) : "–",
+        one.health ? h("div", {}, millis(one.health.averageMs), h("div", { class: "quiet whole", text: `slowest ${millis(one.health.slowestMs)}` })) : "–",
         one.perSecond === null ? "–" : `${number(one.perSecond)} a second`,
         h("span", { class: "row" }, actions(one, again, draw)),
       ]),
@@ -107,7 +107,7 @@ function trouble(one) {
     "div",
     { class: "quiet" },
     one.failures ? `${many(one.failures, "failure")} in a row` : null,
-    one.failingSince ? [", since ", when(one.failingSince)] : null,
+    one.failingSince ? [", the first ", when(one.failingSince)] : null,
     one.nextProbeAt ? ["; next probe ", when(one.nextProbeAt)] : null,
   );
 }
