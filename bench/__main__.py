@@ -38,6 +38,7 @@ from bench import (
     timing,
     vendors,
     web,
+    weights,
 )
 from bench.beside import beside
 from bench.measure import Outcome
@@ -66,6 +67,7 @@ PARTS: dict[str, Callable[[Postgres, Callable[[str], None]], Outcome]] = {
     "neighbours": neighbours.measure,
     "timing": timing.measure,
     "extras": extras.measure,
+    "weights": weights.measure,
 }
 SERVERS = {"timing": {"shared_buffers": "1GB"}}
 """What a part needs of its server beyond the rest: a million people do not fit into 256 MB, in no installation."""

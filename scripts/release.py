@@ -101,7 +101,7 @@ def obstacles(root: Path, version: str) -> Iterator[str]:
     yield from wrong(changelog)
     known = sections(changelog)
     if version not in known:
-        yield f"CHANGELOG.md has no section for {version}: python -m scripts.release cut {version}"
+        yield f"CHANGELOG.md has no section for {version}: make release VERSION={version}"
     elif known["Unreleased"][1]:
         yield "CHANGELOG.md has unreleased lines: they belong to a version, or to a branch"
     yield from others(root, version)

@@ -57,7 +57,10 @@ _FILES = {
     "/inbox": "inbox.html",
     **{
         f"/inbox/{name}": name
-        for name in ("inbox.js", "client.js", "view.js", "words.js", "style.js", "page.js", "page.css")
+        for name in (
+            *("inbox.js", "client.js", "keys.js", "choices.js", "view.js", "words.js", "style.js"),
+            *("page.js", "page.css"),
+        )
     },
     **{f"/inbox/{name}.svg": f"{name}.svg" for name in ("icon", "parcel", "shield", "team")},
 }

@@ -3,6 +3,7 @@
 const FIRST_WAIT_MS = 1000;
 const LONGEST_WAIT_MS = 30000;
 const MOST_AT_ONCE = 100;
+const MISSED_BEATS = 3;
 
 /**
  * Events: `notification` (detail: a new one), `change`, `connected`, `disconnected`, `gap`, `failed` (detail: the error).
@@ -33,6 +34,9 @@ export class Inbox extends EventTarget {
     this._source = null;
     this._timer = null;
     this._wait = FIRST_WAIT_MS;
+    this._beat = null;
+    this._heardAt = null;
+    this._watching = null;
     this._running = false;
     this._away = () => this._lost(this._source);
     this._back = () => this._again(0);
@@ -80,11 +84,12 @@ export class Inbox extends EventTarget {
   /** Load the next page of the inbox, or of its archive. */
   async loadMore({ archived = false } = {}) {
     const held = archived ? this.archived : this;
-    const last = held.notifications.findLast((one) => one.seq);
-    const before = held.notifications.length && last ? { before: last.seq } : {};
-    const page = await this._page({ archived, ...before });
+    // What was archived here before the archive was loaded says nothing about where its first page ends.
+    const last = held.loaded ? held.notifications.findLast((one) => one.seq) : null;
+    const page = await this._page({ archived, ...(last ? { before: last.seq } : {}) });
     const known = new Set(held.notifications.map((one) => one.notification_id));
     held.notifications.push(...page.notifications.filter((one) => !known.has(one.notification_id)));
+    held.notifications.sort(newestFirst);
     held.more = page.count === this._pageSize;
     held.loaded = true;
     this._tell("change");
@@ -122,20 +127,36 @@ export class Inbox extends EventTarget {
     this._source?.close();
     const source = new EventSource(`${this._base}/notifications/stream?${query}`);
     this._source = source;
-    source.addEventListener("connected", (event) => this._arrived(event));
+    this._heardAt = null;
+    source.addEventListener("connected", (event) => this._arrived(event, source));
     source.addEventListener("notification", (event) => this._take(JSON.parse(event.data), event.lastEventId));
+    for (const name of ["connected", "heartbeat"]) source.addEventListener(name, () => this._heard(source));
     source.addEventListener("changed", () => this._load().catch(() => {}));
     source.addEventListener("gap", () => this._missed());
     source.addEventListener("closing", () => this._lost(source, FIRST_WAIT_MS * Math.random()));
     source.onerror = () => this._lost(source);
   }
 
-  async _arrived(event) {
+  /**
+   * A connection may die without a word, as when a laptop sleeps. The first heartbeat tells how often they come; when three are
+   * missing, the stream is opened again.
+   */
+  _heard(source) {
+    if (source !== this._source) return;
+    const now = performance.now();
+    if (this._heardAt !== null) this._beat = now - this._heardAt;
+    this._heardAt = now;
+    clearTimeout(this._watching);
+    if (this._beat !== null) this._watching = setTimeout(() => this._lost(source), MISSED_BEATS * this._beat + FIRST_WAIT_MS);
+  }
+
+  async _arrived(event, source) {
     this._wait = FIRST_WAIT_MS;
     if (this._lastEventId === null) this._lastEventId = event.lastEventId;
     // What was marked elsewhere meanwhile is not in the stream.
     const loaded = await this._load().then(() => true, () => false);
-    if (!loaded || this._source === null) return this._lost(this._source);
+    if (!loaded) this._lost(source);
+    if (this._source !== source) return;
     this.connected = true;
     this.offline = false;
     this._tell("connected");
@@ -159,7 +180,8 @@ export class Inbox extends EventTarget {
     const kept = this.notifications.filter((one) => !ids.has(one.notification_id) && (one.arrived > asked || older(one)));
     this.notifications = [...page.notifications, ...kept].sort(newestFirst);
     this.more = page.count === limit || this.notifications.length > page.count;
-    this.unread = counts.unread;
+    // What came meanwhile may or may not be counted: ask again.
+    this.unread = (this._arrivals === asked ? counts : await this._ask("GET", this._path("unread"))).unread;
     this.loaded = true;
     if (archive !== null) {
       const found = await archive;
@@ -207,6 +229,7 @@ export class Inbox extends EventTarget {
   }
 
   _disconnect() {
+    clearTimeout(this._watching);
     this._source?.close();
     this._source = null;
     if (this.connected) {

@@ -1,9 +1,11 @@
 // <carillon-inbox>: a bell with a popover, or a page, over a person's inbox. No dependencies, no build step.
 
+import { choices } from "./choices.js";
 import { Inbox } from "./client.js";
+import { placeIn, pressed, stopAt } from "./keys.js";
 import { SHEET } from "./style.js";
 import { Clock, content, element, icon, line, tool } from "./view.js";
-import { directionOf, LANGUAGES, said, wordsOf } from "./words.js";
+import { directionOf, languageOf, LANGUAGES, said, wordsOf } from "./words.js";
 
 export { Inbox, LANGUAGES };
 
@@ -15,20 +17,43 @@ const MOST_COUNTED = 99;
  * `<carillon-inbox user="ada">` shows the inbox in place, `mode="bell"` a bell that opens it.
  *
  * Attributes: `user`, `base`, `mode`, `side` ("start" opens a bell's popover to the other side), `lang`, `theme` ("light" or
- * "dark"; otherwise as the system says), `page-size`. Properties, set before it is inserted: `ticket` (see Inbox), `words`.
+ * "dark"; otherwise as the system says), `page-size`. Properties: `ticket` (see Inbox), `words`. Without a `user` it is empty.
  * Events: `carillon-notification` (a new one came), `carillon-count` (detail: the unread ones), `carillon-open` (detail:
  * notification and url; preventDefault keeps the browser from following the link).
  */
 export class InboxElement extends HTMLElement {
-  static observedAttributes = ["user", "base", "mode", "lang", "theme"];
+  static observedAttributes = ["user", "base", "mode", "lang", "theme", "dir"];
 
-  ticket = null;
-  words = {};
+  get ticket() { return this._ticket ?? null; }
+
+  // Frameworks give a new function and new words at each of their renders: that alone opens no new stream.
+  set ticket(value) {
+    const before = this.ticket;
+    this._ticket = value;
+    if ((before === null) !== (this.ticket === null)) this._restart();
+  }
+
+  get words() { return this._own ?? {}; }
+
+  set words(value) {
+    const before = JSON.stringify(this.words);
+    this._own = value;
+    if (JSON.stringify(this.words) !== before) this._restart();
+  }
 
   connectedCallback() {
+    // A page may have set them before this file was loaded: then they hide what the class does with them.
+    for (const name of ["ticket", "words"]) {
+      if (!Object.hasOwn(this, name)) continue;
+      const value = this[name];
+      delete this[name];
+      this[name] = value;
+    }
+    this._placed = true;
     const root = this.shadowRoot ?? this.attachShadow({ mode: "open" });
     root.adoptedStyleSheets = [SHEET];
-    this._lang = this.getAttribute("lang") || this.closest("[lang]")?.getAttribute("lang") || navigator.language || "en";
+    if (!this.getAttribute("user")) return root.replaceChildren();
+    this._lang = languageOf(this.getAttribute("lang") || this.closest("[lang]")?.getAttribute("lang") || navigator.language || "en");
     this._words = wordsOf(this._lang, this.words);
     this._clock = new Clock(this._lang);
     this._bell = this.getAttribute("mode") === "bell";
@@ -39,22 +64,28 @@ export class InboxElement extends HTMLElement {
   }
 
   disconnectedCallback() {
+    this._placed = false;
     this.inbox?.stop();
+    this.inbox = null;
     clearInterval(this._ticking);
     clearTimeout(this._undoing);
     document.removeEventListener("pointerdown", this._outside, true);
   }
 
   attributeChangedCallback(_name, before, after) {
-    if (this.inbox && before !== after && this.isConnected) {
-      this.disconnectedCallback();
-      this.connectedCallback();
-    }
+    if (before !== after) this._restart();
+  }
+
+  _restart() {
+    // While an element is made, its attributes are told before it is placed.
+    if (!this._placed) return;
+    this.disconnectedCallback();
+    this.connectedCallback();
   }
 
   /** Open the popover of a bell. */
   open() {
-    if (!this._bell) return;
+    if (!this._bell || !this.inbox) return;
     this._panel.hidden = false;
     // At an edge of the window the popover opens to the other side, whatever `side` says.
     this._panel.classList.remove("turned");
@@ -67,7 +98,7 @@ export class InboxElement extends HTMLElement {
   }
 
   close() {
-    if (!this._bell || this._panel.hidden) return;
+    if (!this._bell || !this.inbox || this._panel.hidden) return;
     const inside = this.shadowRoot.activeElement !== null;
     this._panel.hidden = true;
     this._button.setAttribute("aria-expanded", "false");
@@ -81,7 +112,7 @@ export class InboxElement extends HTMLElement {
 
   _start() {
     const size = Number(this.getAttribute("page-size")) || 20;
-    this.inbox = new Inbox({ base: this.getAttribute("base") ?? "", user: this.getAttribute("user"), ticket: this.ticket, pageSize: size });
+    this.inbox = new Inbox({ base: this.getAttribute("base") ?? "", user: this.getAttribute("user"), ticket: this.ticket && (() => this.ticket()), pageSize: size });
     this.inbox.addEventListener("change", () => this._soon());
     this.inbox.addEventListener("notification", (event) => {
       this._speaker.textContent = said(this._words.fresh, { title: content(event.detail).title });
@@ -101,7 +132,7 @@ export class InboxElement extends HTMLElement {
       class: "panel", part: "panel", tabindex: "-1", "aria-label": words.title, role: this._bell ? "dialog" : "region", hidden: this._bell,
     });
     this._panel.addEventListener("keydown", (event) => this._key(event));
-    this._heading = element("header", { part: "header" });
+    this._heading = element("div", { class: "head", part: "header" });
     this._tabs = element("div", { class: "tabs", part: "tabs", role: "tablist" });
     this._notice = element("div", { class: "notice", part: "notice", role: "status", text: words.offline, hidden: true });
     this._body = element("div", { class: "body", part: "body", id: "body" });
@@ -125,7 +156,7 @@ export class InboxElement extends HTMLElement {
     this._drawing = true;
     queueMicrotask(() => {
       this._drawing = false;
-      if (this.isConnected) this._show();
+      if (this.inbox) this._show();
     });
   }
 
@@ -142,8 +173,15 @@ export class InboxElement extends HTMLElement {
       this._button.setAttribute("aria-label", unread ? `${this._words.title}, ${said(this._words.unread, { n: unread })}` : this._words.title);
       if (this._panel.hidden) return;
     }
+    const inside = this._panel.contains(this.shadowRoot.activeElement);
     this._showHeading();
     if (this._view !== "choices") this._showList();
+    this._keepFocus(inside);
+  }
+
+  /** What had the focus may be gone, or may be disabled: without it in the panel, no key would do anything. */
+  _keepFocus(inside) {
+    if (inside && !this._panel.contains(this.shadowRoot.activeElement)) this._panel.focus();
   }
 
   _showHeading() {
@@ -182,7 +220,9 @@ export class InboxElement extends HTMLElement {
     this._view = view;
     this._focused = null;
     if (view === "archive" && !this.inbox.archived.loaded) this.inbox.loadMore({ archived: true }).catch(() => this._toast(this._words.failed));
+    const inside = this._heading.contains(this.shadowRoot.activeElement);
     this._show();
+    if (inside) this.shadowRoot.querySelector(view === "choices" ? "[part~=go-back]" : "[part~=settings]")?.focus();
     if (view === "choices") await this._showChoices();
   }
 
@@ -191,14 +231,16 @@ export class InboxElement extends HTMLElement {
     const held = archived ? this.inbox.archived : this.inbox;
     if (!held.loaded) return this._body.replaceChildren(element("div", { "aria-busy": "true", "aria-label": this._words.loading }, ...[1, 2, 3].map(bone)));
     if (!held.notifications.length) return this._body.replaceChildren(this._empty(archived));
-    const had = this.shadowRoot.activeElement?.closest?.("li") !== null && this.shadowRoot.activeElement !== null && this._body.contains(this.shadowRoot.activeElement);
+    const active = this._body.contains(this.shadowRoot.activeElement) ? this.shadowRoot.activeElement : null;
+    const row = active?.closest("li") ?? null;
+    const inRow = placeIn(row, active);
     const groups = new Map();
     for (const one of held.notifications) {
       const day = this._clock.day(one.event_timestamp);
       if (!groups.has(day)) groups.set(day, []);
       groups.get(day).push(one);
     }
-    const drawn = [...groups].map(([day, some], number) => element("section", { "aria-labelledby": `day-${number}` },
+    const drawn = [...groups].map(([day, some], number) => element("div", { role: "group", "aria-labelledby": `day-${number}` },
       element("h3", { id: `day-${number}`, part: "day", text: day }), element("ul", { part: "list" }, ...some.map((one) => this._line(one)))));
     const top = this._body.scrollTop;
     this._body.replaceChildren(...drawn);
@@ -207,7 +249,8 @@ export class InboxElement extends HTMLElement {
     const items = this._items();
     const place = items.find((item) => item.dataset.id === this._focused) ?? items[Math.min(this._place ?? 0, items.length - 1)];
     place.tabIndex = 0;
-    if (had) place.focus();
+    if (row !== null) (place.dataset.id === row.dataset.id ? stopAt(place, inRow) : place).focus();
+    else if (active?.matches(".more")) (this._body.querySelector(".more") ?? items.at(-1)).focus();
   }
 
   _line(notification) {
@@ -231,8 +274,10 @@ export class InboxElement extends HTMLElement {
   _more(archived) {
     const made = element("button", { class: "more", type: "button", part: "more", text: this._words.more });
     made.addEventListener("click", () => {
-      made.disabled = true;
-      this.inbox.loadMore({ archived }).catch(() => this._toast(this._words.failed)).finally(() => (made.disabled = false));
+      // Not disabled: a disabled button loses the focus.
+      if (made.ariaDisabled === "true") return;
+      made.ariaDisabled = "true";
+      this.inbox.loadMore({ archived }).catch(() => this._toast(this._words.failed)).finally(() => (made.ariaDisabled = null));
     });
     return made;
   }
@@ -255,13 +300,24 @@ export class InboxElement extends HTMLElement {
     if (undo !== null) {
       const button = element("button", { type: "button", part: "undo", text: this._words.undo });
       button.addEventListener("click", () => {
-        this._foot.replaceChildren();
+        this._hush();
         undo();
       });
       made.append(button);
     }
     this._foot.replaceChildren(made);
-    this._undoing = setTimeout(() => this._foot.replaceChildren(), UNDO_MS);
+    const end = () => {
+      // It stays while somebody is about to press its button.
+      if (made.matches(":hover, :focus-within")) this._undoing = setTimeout(end, UNDO_MS);
+      else this._hush();
+    };
+    this._undoing = setTimeout(end, UNDO_MS);
+  }
+
+  _hush() {
+    const inside = this._foot.contains(this.shadowRoot.activeElement);
+    this._foot.replaceChildren();
+    if (inside) (this._items().find((item) => item.tabIndex === 0) ?? this._panel).focus();
   }
 
   _opened(notification, url, event) {
@@ -291,29 +347,16 @@ export class InboxElement extends HTMLElement {
       event.stopPropagation();
       return this.close();
     }
-    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest?.("input, .choices")) return;
     if (event.target.getAttribute?.("role") === "tab" && /^Arrow(Left|Right)$/.test(event.key)) {
       this._turn(this._view === "inbox" ? "archive" : "inbox");
       return this._tabs.querySelector("[aria-selected=true]").focus();
     }
-    const items = this._items();
-    const at = items.indexOf(event.target.closest?.("li"));
-    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: items.length - 1 }[event.key];
-    if (to !== undefined && items.length) {
-      event.preventDefault();
-      return items[Math.max(0, Math.min(items.length - 1, to))].focus();
-    }
-    if (at >= 0 && event.target === items[at]) this._act(event, items[at]);
+    const rtl = this.shadowRoot.querySelector(".frame").dir === "rtl";
+    if (pressed(event, { items: this._items(), rtl, follow: (item) => this._follow(this._of(item), item) })) event.preventDefault();
   }
 
-  _act(event, item) {
-    const notification = [...this.inbox.notifications, ...this.inbox.archived.notifications].find((one) => one.notification_id === item.dataset.id);
-    if (event.key === "Enter" || event.key === " ") this._follow(notification, item);
-    else if (event.key === "e") item.querySelector(".hand button:last-child").click();
-    else if (event.key === "u") item.querySelector(".hand button").click();
-    else if (event.key === "ArrowRight" || event.key === "ArrowLeft") item.querySelector(".actions a, .hand button")?.focus();
-    else return;
-    event.preventDefault();
+  _of(item) {
+    return [...this.inbox.notifications, ...this.inbox.archived.notifications].find((one) => one.notification_id === item.dataset.id);
   }
 
   async _showChoices() {
@@ -321,32 +364,13 @@ export class InboxElement extends HTMLElement {
     this._body.replaceChildren(element("div", { "aria-busy": "true" }, ...[1, 2, 3].map(bone)));
     try {
       const found = await this.inbox.choices(this._lang);
-      const rows = found.categories.map((row) => this._category(row, found.channels));
-      const form = element("form", { class: "choices", part: "choices" }, element("p", { text: rows.length ? words.settingsText : words.noChoice }), ...rows);
+      const choose = (change) => this.inbox.choose(change).then(() => this._toast(words.saved));
+      const form = choices(found, words, choose, () => this._toast(words.failed));
       if (this._view === "choices") this._body.replaceChildren(form);
     } catch {
-      this._turn("inbox");
+      if (this.inbox) this._turn("inbox");
       this._toast(words.failed);
     }
-  }
-
-  _category(row, channels) {
-    const words = this._words;
-    const made = element("fieldset", { part: "category", "data-category": row.name }, element("legend", { text: row.title }), element("p", { text: row.text }));
-    if (row.required) made.append(element("p", { class: "always", text: words.always }));
-    else made.append(element("div", { class: "ways" }, ...channels.map((channel) => this._way(row, channel))));
-    return made;
-  }
-
-  _way(row, channel) {
-    const box = element("input", { type: "checkbox", checked: row.ways[channel], "data-channel": channel });
-    box.addEventListener("change", () => {
-      this.inbox.choose({ [row.name]: { [channel]: box.checked } }).then(() => this._toast(this._words.saved), () => {
-        box.checked = !box.checked;
-        this._toast(this._words.failed);
-      });
-    });
-    return element("label", { class: "way", part: "choice" }, box, element("span", { text: this._words[channel] ?? channel }));
   }
 
   _send(name, detail, cancelable = false) {

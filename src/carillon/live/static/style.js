@@ -66,8 +66,8 @@ svg { display: block; inline-size: 20px; block-size: 20px; fill: none; stroke: c
   :host([mode="bell"]) .panel { position: fixed; inset: 0; inline-size: auto; max-block-size: none; border: 0; border-radius: 0; }
 }
 
-header { display: flex; align-items: center; gap: 4px; padding: 14px 10px 6px 18px; }
-[dir="rtl"] header { padding: 14px 18px 6px 10px; }
+.head { display: flex; align-items: center; gap: 4px; padding: 14px 10px 6px 18px; }
+[dir="rtl"] .head { padding: 14px 18px 6px 10px; }
 h2 { flex: 1; display: flex; align-items: baseline; gap: 8px; margin: 0; font-size: 18px; font-weight: 650; letter-spacing: -.01em; line-height: 36px; }
 h2 small { font-size: 13px; font-weight: 450; color: var(--_muted); letter-spacing: 0; }
 .tool { display: grid; place-items: center; inline-size: 36px; block-size: 36px; border-radius: 8px; color: var(--_muted); flex: none; }

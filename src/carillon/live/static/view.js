@@ -85,7 +85,7 @@ export function line(notification, { words, clock, opened, tools }) {
   if (unread) title.before(element("span", { class: "quiet", text: `${words.unread.replace("{n}", "").trim()}: ` }));
   if (shown.text) said.append(element("p", { class: "text", part: "item-text", text: shown.text, dir: "auto" }));
   if (shown.actions.length) {
-    said.append(element("div", { class: "actions", part: "actions" }, ...shown.actions.map((one) => link(one.url, one.label, { class: "action", part: "action" }, opened))));
+    said.append(element("div", { class: "actions", part: "actions" }, ...shown.actions.map((one) => link(one.url, one.label, { class: "action", part: "action", dir: "auto" }, opened))));
   }
   item.append(picture, said, element("div", { class: "hand" }, ...tools));
   return item;
@@ -126,7 +126,8 @@ export class Clock {
 
   day(at, now = new Date()) {
     const then = new Date(at);
-    const ago = Math.round((midnight(now) - midnight(then)) / 86400000);
+    // A clock that is a little behind does not read messages of tomorrow.
+    const ago = Math.max(0, Math.round((midnight(now) - midnight(then)) / 86400000));
     const word = ago < 2 ? this._days.format(-ago, "day") : ago < 7 ? this._weekday.format(then)
       : then.getFullYear() === now.getFullYear() ? this._day.format(then) : this._year.format(then);
     return word.charAt(0).toLocaleUpperCase() + word.slice(1);

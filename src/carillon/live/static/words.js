@@ -83,6 +83,15 @@ export function said(sentence, values) {
   return sentence.replace(/\{(\w+)\}/g, (_, name) => values[name] ?? "");
 }
 
+/** A language as browsers name it: `pt_BR` is pt-BR, and what is no language is English. */
+export function languageOf(lang) {
+  try {
+    return Intl.getCanonicalLocales(String(lang).trim().replaceAll("_", "-").replace(/\..*/, ""))[0] ?? "en";
+  } catch {
+    return "en";
+  }
+}
+
 function base(lang) {
   return String(lang || "en").toLowerCase().split("-")[0];
 }
