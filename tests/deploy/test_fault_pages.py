@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.test_observe import RULES
 from tests.fleet.faults import FAULTS
 from tests.support.sources import ROOT
 
 FOLDER = ROOT / "docs" / "runbook" / "faults"
+ALARM = re.compile(r"\[`(\w+)`\]\(\.\./([\w-]+\.md)\)")
 PAGES = sorted(page for page in FOLDER.glob("*.md") if page.name != "README.md")
 
 
@@ -32,3 +34,17 @@ def test_a_page_has_its_three_parts(page: Path) -> None:
 def test_every_fault_has_exactly_one_page() -> None:
     told = [fault for page in PAGES for fault in named(page.read_text())]
     assert sorted(told) == sorted(fault.name for fault in FAULTS)
+
+
+@pytest.mark.req("P-633")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_names_the_alarms_that_fire_each_with_its_own_page(page: Path) -> None:
+    said = page.read_text().partition("## What is seen\n\n")[2].partition("\n\n")[0]
+    assert said.startswith("Alarms: ")
+    own = {rule["alert"]: Path(rule["annotations"]["runbook_url"]).name for rule in RULES}
+    found = ALARM.findall(said)
+    assert found
+    assert {name: own.get(name) for name, _ in found} == dict(found)
+    # An alarm that the rest of the page speaks of is in the list.
+    spoken = {name for name in own if re.search(rf"\b{name}\b", page.read_text())}
+    assert spoken == {name for name, _ in found}
