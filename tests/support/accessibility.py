@@ -19,7 +19,8 @@ _STOPS = """() => {
     window.heard = new Set();
     window.unmarked = new Set();
     window.named = (one) => [one.tagName, one.id, one.getAttribute("href"), one.getAttribute("aria-label"), one.name,
-        ["INPUT", "SELECT", "TEXTAREA"].includes(one.tagName) ? "" : one.textContent].join(" ").trim();
+        ["INPUT", "SELECT", "TEXTAREA"].includes(one.tagName) ? "" : one.textContent]
+        .join(" ").replace(/\\d+/g, "#").trim();
     addEventListener("focusin", ({ target }) => {
         window.heard.add(window.named(target));
         // What stands around a link may be marked in its place.
@@ -80,13 +81,23 @@ async def every_page(console: Console, queries: dict[str, str], only: str = "") 
 
 
 async def walk(page: Page) -> tuple[list[str], list[str]]:
-    """Press Tab until main is left; the controls that got no focus, and those that do not show that they have it."""
+    """Press Tab until main is left; the controls that got no focus, and those that do not show that they have it.
+
+    A page that lives may show a control behind the one that has the focus: what is missed is looked for once more.
+    """
     await page.evaluate(_STOPS)
+    await _to_the_end(page)
+    if await page.evaluate(_MISSED):
+        await page.evaluate("document.getElementById('main').focus()")
+        await _to_the_end(page)
+    unmarked = await page.evaluate("[...window.unmarked]")
+    return await page.evaluate(_MISSED), [name for name in unmarked if not name.startswith(("BODY", "MAIN"))]
+
+
+async def _to_the_end(page: Page) -> None:
     for _ in range(MOST_STOPS):
         await page.keyboard.press("Tab")
         if not await page.evaluate("document.getElementById('main').contains(document.activeElement)"):
             break
     else:
         raise AssertionError(f"the Tab key goes round in main: {MOST_STOPS} stops")
-    unmarked = await page.evaluate("[...window.unmarked]")
-    return await page.evaluate(_MISSED), [name for name in unmarked if not name.startswith(("BODY", "MAIN"))]
