@@ -105,7 +105,7 @@ function leads(href, cells) {
 }
 
 async function one(main, shell, name) {
-  const top = h("div", {});
+  const top = h("div", { class: "page" });
   const act = h("span", { class: "row" });
   const depths = sampled(`Messages of ${name} that wait, are delayed and failed, while this page is open`, LEVELS);
   const rules = h("div", {});
