@@ -284,7 +284,7 @@ class _Streams:
             found += await self._ledger.newest_first(log, more - len(found), before, archived=query.archived)
         columns = [{"seq": entry.seq, "notification_id": entry.notification_id} for entry in found]
         shown, cursor = shape.cut(found, query.limit, columns)
-        entries = [_in_inbox(entry) for entry in shown]
+        entries = [wire.in_inbox(entry) for entry in shown]
         return Reply(200, wire.Inbox(user_id, entries, len(entries), cursor))
 
     async def unread(self, request: Request) -> Reply:
@@ -376,24 +376,6 @@ def _refuse(seated: Seated) -> None:
             raise Problem("TOO_MANY_REQUESTS", "too many streams are open already", headers={"Retry-After": "5"})
         case Seated.FULL | Seated.CLOSING:
             raise unavailable("this replica has reached its limit of streams; connect again later", _FULL_SECONDS)
-
-
-def _in_inbox(entry: Entry) -> wire.InboxEntry:
-    told = wire.sse_notification(entry)
-    return wire.InboxEntry(
-        told.notification_id,
-        told.event_type,
-        told.priority,
-        told.event_timestamp,
-        _read_payload(told.payload),
-        entry.seq or None,
-        entry.read,
-        entry.delivered,
-        entry.archived,
-    )
-
-
-_read_payload: Callable[[msgspec.Raw], dict[str, object]] = msgspec.json.Decoder(dict[str, object]).decode
 
 
 def demo_endpoints() -> list[Endpoint]:

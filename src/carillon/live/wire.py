@@ -1,6 +1,6 @@
 """What the stream and inbox endpoints take and give: JSON bodies, and server-sent events as bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -204,3 +204,22 @@ def heartbeat(unix_ms: float) -> bytes:
 def closing(reason: str) -> bytes:
     """The connection ends; the reader should reconnect, and loses nothing."""
     return b'event: closing\ndata: {"reason":"%b"}\n\n' % reason.encode()
+
+
+def in_inbox(entry: Entry) -> InboxEntry:
+    """What a list of a person's notifications says of one."""
+    told = sse_notification(entry)
+    return InboxEntry(
+        told.notification_id,
+        told.event_type,
+        told.priority,
+        told.event_timestamp,
+        _read_payload(told.payload),
+        entry.seq or None,
+        entry.read,
+        entry.delivered,
+        entry.archived,
+    )
+
+
+_read_payload: Callable[[msgspec.Raw], dict[str, object]] = msgspec.json.Decoder(dict[str, object]).decode
