@@ -58,10 +58,9 @@ def _engine(process: Process) -> Sequence[Part]:
         worker = WorkerPart(process, ledger, providers, breakers, redis.streams.leased)
         before.append(redis)
         behind.append(RedisStreamDoorPart(process, ledger, providers, redis))
-    templates = TemplatesPart(process, ledger)
+    templates, alerts = TemplatesPart(process, ledger), AlertsPart(process, ledger, providers)
     intake = IntakePart(process, ledger, providers, breakers=breakers, templates=templates, worker=worker)
     queues = [door(process, ledger, intake) for door in (RabbitmqDoorPart, ServiceBusDoorPart)]
-    alerts = AlertsPart(process, ledger, providers)
     return [
         *before,
         ledger,
@@ -78,7 +77,8 @@ def _engine(process: Process) -> Sequence[Part]:
         ProbingPart(process, providers, breakers),
         *behind,
         *queues,
-        *(KafkaDoorPart(process, ledger), RehearsalsPart(process)),
+        KafkaDoorPart(process, ledger),
+        RehearsalsPart(process),
         Listener(process, ledger, live=live, providers=providers),
     ]
 
