@@ -58,7 +58,8 @@ READ: list[tuple[str, tuple[object, ...], str]] = [
     ("newest_first", ("u7", None, False, 20), "stream_entries_pkey"),
     ("bounds", (["u7"],), "streams_pkey"),
     ("inbox_counts", (["7", "user:7"], None, "u7"), "stream_entries_pkey"),
-    ("waiting", ("3", ["3", "user:3"], None, 10), "routes_held_idx"),
+    ("waiting", ("3", ["3", "user:3"], None, None, 10), "routes_held_idx"),
+    ("waiting", ("3", ["3", "user:3"], None, "n-3", 10), "routes_held_idx"),
     ("acknowledge", ("u7", "e-601"), "stream_entries_route"),
 ]
 

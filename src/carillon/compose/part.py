@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from carillon.upkeep.health import Checks
 
 Loop: TypeAlias = Callable[[], Awaitable[None]]
-LAST_LOOK_SECONDS = 1.5
+LAST_LOOK_SECONDS = 0.5
 """How long the end of a process waits for a health check or depth query under way."""
 
 
