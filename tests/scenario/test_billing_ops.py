@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -63,6 +64,10 @@ def fail(billing: Billing, number: int) -> list[dict[str, Any]]:
 
 def requeue(billing: Billing, body: object = None, name: str = UPDATE) -> Answer:
     return billing.client().call("POST", f"/ops/queues/{name}/failed/requeue", body)
+
+
+def _requeued(billing: Billing, body: object) -> bool:
+    return bool(requeue(billing, body).body["requeued"] == 1)
 
 
 @pytest.mark.req("S3-92", "S3-93", "S3-96")
@@ -225,7 +230,9 @@ def test_job_logs_and_actions_are_paged_by_cursor(billing: Billing) -> None:
     assert walked(billing, path, "job_logs", 1) == whole
     assert {row["message_id"] for row in whole} == {message["id"] for message in messages}
     for message in fail(billing, 3):
-        assert requeue(billing, {"ids": [message["id"]], "reason": message["id"]}).body["requeued"] == 1
+        body = {"ids": [message["id"]], "reason": message["id"]}
+        # The worker logs a failure before the message is in the failed list.
+        billing.until(partial(_requeued, billing, body), what="the message to be requeued")
     actions = walked(billing, f"/ops/audit?queue={UPDATE}", "actions", 500)
     assert walked(billing, f"/ops/audit?queue={UPDATE}", "actions", 1) == actions
     assert len(actions) >= 3

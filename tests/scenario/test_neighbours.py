@@ -86,6 +86,7 @@ def test_an_endpoint_that_hangs_holds_up_nobody_else(programs: list[Program], st
     assert len({entry["path"] for entry in stranger.entries}) == WAITING == len(stranger.entries), "each once"
 
 
+@pytest.mark.alone
 def test_an_endpoint_with_more_waiting_has_all_its_calls(programs: list[Program], stranger: Vendor) -> None:
     """As long as something waits, its places are filled: a call ends, and the next one begins."""
     stranger.default = Reply(delay=SLOW_SECONDS)

@@ -74,9 +74,13 @@ async def test_entries_that_a_stalled_reader_did_not_get_go_to_the_next_reader(t
         async def all_pushed() -> bool:
             return set(await words(sse, told)) == {"pushed"}
 
+        async def all_heard() -> bool:
+            return set(unheard) <= {frame.json["notification_id"] for frame in fresh.told}
+
         await until(all_pushed, timeout=60, what="everything pushed")
+        # What the kernel took is on its way to the reader.
+        await until(all_heard, timeout=40, what="the fresh reader to hear what nobody heard")
         heard = [frame.json["notification_id"] for frame in fresh.told]
-        assert set(unheard) <= set(heard)
         assert len(heard) == len(set(heard))
         numbers = [int(frame.id or 0) for frame in fresh.told]
         assert numbers == sorted(numbers)

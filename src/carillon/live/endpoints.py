@@ -281,7 +281,10 @@ class _Streams:
             # Notifications that wait for an absent person have no number yet, and are newer than pushed ones.
             found += await self._ledger.waiting(log, more, place.get("after_id"))
         if len(found) < more:
-            found += await self._ledger.newest_first(log, more - len(found), before, archived=query.archived)
+            numbered = await self._ledger.newest_first(log, more, before, archived=query.archived)
+            # What got its number between the two looks is in both.
+            twice = {entry.notification_id for entry in numbered}
+            found = [*(entry for entry in found if entry.notification_id not in twice), *numbered][:more]
         columns = [{"seq": entry.seq, "notification_id": entry.notification_id} for entry in found]
         shown, cursor = shape.cut(found, query.limit, columns)
         entries = [wire.in_inbox(entry) for entry in shown]
