@@ -225,7 +225,7 @@ class Worker:
                 await self._in_flight.freed.wait()
 
     async def _claim(self, free: int) -> int | None:
-        """Claim and start, waiting for an absent ledger; None when the shutdown began before a claim succeeded."""
+        """Claim and start, waiting for an absent ledger; None when the shutdown began before a claim brought anything."""
         wait = FIRST_WAIT
         while not self._shutdown.begun:
             asked_at = self._clock.monotonic()
@@ -244,13 +244,16 @@ class Worker:
                 self._leases.take(claims, asked_at)
                 self._in_flight.start(claims)
                 self._places.answered()
-                return len(claims)
+                return len(claims) or (None if self._shutdown.begun else 0)
         return None
 
     async def _ask(self, total: int) -> list[Claim]:
         claims: list[Claim] = []
         taken: Counter[str] = Counter()
         room = await self._room()
+        if self._shutdown.begun:
+            # The look at targets may have waited for a silent store: begin no second wait.
+            return claims
         lanes = self._unpaused(self._lane_polling.due())
         for providers, most in questions(room, total):
             left = min(most - taken[self._slots[providers[0]].provider], total - len(claims))
