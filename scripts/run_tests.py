@@ -5,7 +5,7 @@ passes alone does not fail the run: it is printed as UNSTEADY, and its cause is 
 twice fails the run. If more than LOOKED_AT_AGAIN tests fail, none of them runs again.
 
 A whole run ends with the tests that are marked `alone`, which need the machine for themselves: a fleet of many
-processes, and promises of a time that a busy machine would break.
+processes, promises of a time that a busy machine would break, and a child process that takes what others leave.
 """
 
 import json
@@ -27,7 +27,8 @@ QUICK = (
     *("tests/house", "tests/unit", "tests/contract", "-m", "not slow", "-p", "no:schemathesis"),
     *("--hypothesis-profile", "quick"),
 )
-BESIDE_OTHERS, ALONE = ["-m", "not alone"], ["-m", "alone", "--workers", "0", "tests/chaos", "tests/scenario"]
+BESIDE_OTHERS = ["-m", "not alone"]
+ALONE = ["-m", "alone", "--workers", "0", "tests/chaos", "tests/scenario", "tests/console"]
 MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
 ROOMY = 4 << 30
 # Without compiled files every worker compiles and rewrites all tests anew: 27 seconds of work instead of 9.

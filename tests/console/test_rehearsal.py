@@ -10,7 +10,8 @@ from tests.support.accessibility import violations
 from tests.support.console import PHONE, Console
 from tests.support.process import Program
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.req("P-631")]
+# The child process that plays takes what others leave over.
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.req("P-631"), pytest.mark.alone]
 
 PATIENT = 150_000
 """The child process plays with what others leave over: on a busy machine that is little."""

@@ -225,7 +225,7 @@ class Worker:
                 await self._in_flight.freed.wait()
 
     async def _claim(self, free: int) -> int | None:
-        """Claim and start, waiting for an absent ledger; None when the shutdown began before a claim brought anything."""
+        """Claim and start, waiting for an absent ledger; None when the shutdown began before that brought anything."""
         wait = FIRST_WAIT
         while not self._shutdown.begun:
             asked_at = self._clock.monotonic()
