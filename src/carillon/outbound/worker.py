@@ -190,7 +190,7 @@ class Worker:
             await self._wait_for_slot(self._rules.claim_doubling_seconds)
             return
         claimed = await self._claim(free)
-        if claimed is None:
+        if claimed is None or self._shutdown.begun:
             return
         if not claimed and not self._full:
             self._idle = True
@@ -225,7 +225,7 @@ class Worker:
                 await self._in_flight.freed.wait()
 
     async def _claim(self, free: int) -> int | None:
-        """Claim and start, waiting for an absent ledger; None when the shutdown began before that brought anything."""
+        """Claim and start, waiting for an absent ledger; None when the shutdown began before a claim succeeded."""
         wait = FIRST_WAIT
         while not self._shutdown.begun:
             asked_at = self._clock.monotonic()
@@ -244,7 +244,7 @@ class Worker:
                 self._leases.take(claims, asked_at)
                 self._in_flight.start(claims)
                 self._places.answered()
-                return len(claims) or (None if self._shutdown.begun else 0)
+                return len(claims)
         return None
 
     async def _ask(self, total: int) -> list[Claim]:
