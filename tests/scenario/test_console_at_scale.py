@@ -55,6 +55,7 @@ def seed(client: Client) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.req("P-625")
 async def test_every_question_is_answered_soon(url: str, tmp_path: Path) -> None:
     with started(url, tmp_path) as program:
