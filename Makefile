@@ -77,7 +77,7 @@ durations: dev ## Write tests/durations.json, by which a fresh checkout orders i
 	@$(BIN)/python -m scripts.durations
 
 bench: dev ## Measure (one bench only: make bench ONLY=name; beside another commit: AGAINST=commit)
-	@CARILLON_BENCH_AGAINST=$(AGAINST) $(BIN)/python -m bench $(ONLY)
+	@BENCH_AGAINST=$(AGAINST) $(BIN)/python -m bench $(ONLY)
 
 fuzz: servers dev ## Feed hostile inputs to every reader, listener and queue (how many, which: make fuzz ARGS=--help)
 	@$(BIN)/python -m tests.fuzz $(ARGS)

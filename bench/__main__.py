@@ -115,5 +115,5 @@ def _write(total: Outcome) -> None:
 
 
 if __name__ == "__main__":
-    against = os.environ.get("CARILLON_BENCH_AGAINST")
+    against = os.environ.get("BENCH_AGAINST")
     sys.exit(beside(against, sys.argv[1:]) if against else main(sys.argv[1:]))
