@@ -1,4 +1,4 @@
-"""The least that can be done with the same tables: claim 1,000, settle 1,000, nothing sent and nothing noted."""
+"""The least that can be done with the same tables: claim 1,000 and settle 1,000, without leases, turns or attempts."""
 
 import asyncio
 import json
@@ -10,21 +10,22 @@ import uvloop
 
 BATCH = 1000
 CLAIM = """
-UPDATE routes r
-SET claim_token = nextval('claim_tokens'), attempt_count = attempt_count + 1,
-    next_attempt_at = clock_timestamp() + interval '30 seconds', updated_at = clock_timestamp()
-WHERE r.ctid = ANY (ARRAY(
-    SELECT ctid FROM routes
-    WHERE lane = 2 AND provider = $1 AND next_attempt_at IS NOT NULL AND next_attempt_at <= now()
-    ORDER BY next_attempt_at LIMIT $2 FOR UPDATE SKIP LOCKED))
-RETURNING r.notification_id, r.route_id, r.claim_token
+WITH gone AS (
+    DELETE FROM due WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM due WHERE lane = 2 AND provider = $1 AND due_at <= now()
+        ORDER BY grp, due_at LIMIT $2 FOR UPDATE SKIP LOCKED))
+    RETURNING ticket
+)
+SELECT r.ctid, r.ticket, r.notification_id, r.address, r.message_json
+FROM gone CROSS JOIN LATERAL (
+    SELECT r.*, r.ctid FROM routes r WHERE r.ticket = gone.ticket AND r.next_attempt_at IS NOT NULL OFFSET 0) AS r
 """
 SETTLE = """
 UPDATE routes r
-SET status = 'published', next_attempt_at = NULL, claim_token = NULL, published_at = clock_timestamp(),
+SET status = 'published', next_attempt_at = NULL, ticket = NULL, published_at = clock_timestamp(),
     updated_at = clock_timestamp()
-FROM unnest($1::text[], $2::text[], $3::bigint[]) AS s (notification_id, route_id, token)
-WHERE r.notification_id = s.notification_id AND r.route_id = s.route_id AND r.claim_token = s.token
+FROM unnest($1::tid[], $2::bigint[]) AS s (place, ticket)
+WHERE r.ctid = s.place AND r.ticket = s.ticket
 """
 
 
@@ -41,7 +42,8 @@ async def main(dsn: str, provider: str) -> None:
         if not rows:
             break
         done += len(rows)
-        settling = asyncio.ensure_future(settles.execute(SETTLE, *[list(column) for column in zip(*rows, strict=True)]))
+        places, tickets = [row[0] for row in rows], [row[1] for row in rows]
+        settling = asyncio.ensure_future(settles.execute(SETTLE, places, tickets))
     seconds = time.perf_counter() - began
     print(json.dumps({"jobs": done, "seconds": seconds, "rate": done / seconds}))
     await claims.close()

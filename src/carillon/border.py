@@ -15,6 +15,7 @@ import msgspec
 
 from carillon.domain.content.wishes import MOMENTS, NAMES, NO_WISHES, STRUCTURED, SendWishes
 from carillon.domain.errors import BadIntent
+from carillon.domain.patterns import in_words
 from carillon.domain.timing import LATEST_MS
 
 MAX_DEPTH = 32
@@ -206,7 +207,7 @@ class Fault(NamedTuple):
 
 def fault(error: msgspec.ValidationError, kind: Any, prefix: str = "") -> Fault:
     """Read msgspec's sentence, whose end names the field; a hint says what was meant."""
-    message, meant = str(error), hint(str(error), kind)
+    message, meant = in_words(str(error)), hint(str(error), kind)
     found = _MESSAGE.fullmatch(message)
     text, path = (found["text"], found["path"] or "") if found else (message, "")
     named = _NAMED.search(text)
@@ -254,6 +255,8 @@ def _unwrapped(name: str, value: Any) -> Any:
 _PLACE = re.compile(r" - at `\$?\.?(?P<path>[^`]*)`$")
 _UNKNOWN = re.compile(r"contains unknown field `(?P<field>[^`]*)`")
 _STEP = re.compile(r"\[[^\[\]]*\]|[^.\[\]]+")
+_IN_A_HEADER = {"idempotencyKey": "Idempotency-Key", "idempotency_key": "Idempotency-Key"}
+"""Fields that items of a batch have, and that a request alone has in a header."""
 _NOTHING = (NoneType, msgspec.UnsetType)
 
 
@@ -264,6 +267,8 @@ def hint(said: str, kind: Any) -> str:
     unknown = _UNKNOWN.search(said)
     if unknown is not None:
         names = dict(_names(there))
+        if unknown["field"] in _IN_A_HEADER:
+            return f"; it is the header `{_IN_A_HEADER[unknown['field']]}`"
         meant = get_close_matches(unknown["field"], names, n=1)
         return f"; did you mean `{names[meant[0]]}`?" if meant else ""
     words = _words(there) if said.startswith("Invalid enum value") else []

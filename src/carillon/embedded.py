@@ -125,7 +125,8 @@ class Embedded:
             body = msgspec.convert({"kind": kind, **{_camel(name): word for name, word in about.items()}}, ReceiptBody)
             receipt = receipt_of(story, body, None)
         except msgspec.ValidationError as error:
-            raise Rejected(400, "VALIDATION_ERROR", str(error), {}) from None
+            wrong = fault(error, ReceiptBody)
+            raise Rejected(400, "VALIDATION_ERROR", wrong.sentence, {"field": wrong.field}) from None
         except Problem as problem:
             raise Rejected(409, problem.code, str(problem), {}) from None
         rules = receipt_rules(self._settings, self.program.part(LedgerPart).chains)

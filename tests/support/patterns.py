@@ -32,6 +32,8 @@ class Place(NamedTuple):
     flags: ast.expr | None
     methods: frozenset[str]
     """How the expression is used: a search may take quadratic time where a full match does not."""
+    of_a_field: bool = False
+    """msgspec refuses a value that does not match."""
 
 
 def places(package: str, folder: Path) -> list[Place]:
@@ -71,8 +73,8 @@ def _places(package: str, module: str, tree: ast.Module, used: dict[str, set[str
         numbers[where] = numbers.get(where, 0) + 1
         # A variable is one expression; a function may have several.
         name = f"{where}/{numbers[where]}" if function else where
-        methods = used.get(holder) or {"search", "fullmatch"} if method == "compile" else {method}
-        yield Place(name, module, expression, flags, frozenset(methods))
+        methods = used.get(holder) or {"search", "fullmatch"} if method == "compile" else {method or "search"}
+        yield Place(name, module, expression, flags, frozenset(methods), of_a_field=not method)
 
 
 def _calls(tree: ast.Module) -> Iterator[tuple[str, bool, ast.Call]]:
@@ -107,7 +109,7 @@ def _asked(call: ast.Call) -> tuple[str, ast.expr, ast.expr | None] | None:
             return attr, call.args[0], flags
         case ast.Attribute(attr="Meta") | ast.Name(id="Meta"):
             pattern = next((each.value for each in call.keywords if each.arg == "pattern"), None)
-            return None if pattern is None else ("search", pattern, None)
+            return None if pattern is None else ("", pattern, None)
         case _:
             return None
 

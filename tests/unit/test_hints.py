@@ -1,17 +1,25 @@
 """What was probably meant, added to what msgspec says."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
 
+import carillon
 from carillon.border import hint
 from carillon.config.reading import load
 from carillon.domain.errors import ConfigurationError
+from carillon.domain.patterns import in_words, words_of
 from carillon.doors.http.wire import BatchBody, SendBody
+from carillon.providers import Tools
+from carillon.providers import load as load_provider
+from carillon.providers.http import HttpClient
 from carillon.web.problems import Problem
 from carillon.web.request import convert
+from tests.support import patterns
+from tests.support.dispatches import LoopClock
 
 
 class Colour(StrEnum):
@@ -66,6 +74,50 @@ def test_a_senders_slip_is_answered_with_the_right_word() -> None:
     assert set(str(refused.value).partition("one of ")[2].split(", ")) >= set(right.split(", "))
     with pytest.raises(Problem, match="did you mean `recipient`"):
         convert({"notifications": [{"templateKey": "welcome", "recipent": "d"}]}, BatchBody)
+
+
+def test_every_pattern_of_a_field_is_told_in_words() -> None:
+    places = patterns.places("carillon", Path(carillon.__file__).parent)
+    of_fields = [place for place in places if place.of_a_field]
+    assert len(of_fields) > 30
+    untold = [place.name for place in of_fields if words_of(patterns.compiled(place).pattern) is None]
+    assert untold == []
+
+
+@pytest.mark.req("P-670")
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"recipient": ""}, "Expected 1 to 2,000 characters without spaces and control characters at recipient"),
+        ({"collapseKey": "a\tb"}, "Expected 1 to 255 characters without control characters at collapseKey"),
+        ({"tenantId": "a b"}, "Expected 1 to 64 letters, digits and . _ : - at tenantId"),
+        ({"category": "Orders"}, "Expected 1 to 64 small letters, digits and . _ -; the first is one of small letters"),
+        ({"locale": "English"}, "Expected a locale such as en-US at locale"),
+        ({"idempotencyKey": "k"}, "it is the header `Idempotency-Key`"),
+    ],
+)
+def test_a_refusal_names_what_is_wanted_and_shows_no_expression(body: dict[str, Any], said: str) -> None:
+    with pytest.raises(Problem) as refused:
+        convert({"templateKey": "welcome", **body}, SendBody)
+    assert said in str(refused.value)
+    assert "regex" not in str(refused.value)
+
+
+def test_an_expression_that_the_caller_quotes_stays_as_it_is() -> None:
+    quoted = "Invalid enum value 'Expected `str` matching regex '\\x''"
+    assert in_words(quoted) == quoted
+
+
+@pytest.mark.req("P-670")
+def test_the_options_of_a_provider_are_answered_as_other_settings_are() -> None:
+    tools = Tools(LoopClock(), lambda: 0.5, HttpClient())
+    keys = {"access_key_id": "a", "secret_access_key": "b"}
+    with pytest.raises(
+        ConfigurationError, match=r"providers\.us\.region: Expected 1 to 40 small letters, digits and -$"
+    ):
+        load_provider("us", "sns", {"region": "EU West", **keys}, tools)
+    with pytest.raises(ConfigurationError, match=r"; did you mean `sender_id`\?$"):
+        load_provider("us", "sns", {"region": "eu-west-1", "senderid": "x", **keys}, tools)
 
 
 def test_a_settings_slip_is_answered_with_its_variable() -> None:

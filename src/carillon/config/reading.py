@@ -19,6 +19,7 @@ from carillon.config.environment import Tree, steps
 from carillon.config.policies import named_queues, renamed
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
+from carillon.domain.patterns import in_words
 
 BLUEPRINTS = files("carillon.blueprints")
 _SECRET_NAME = re.compile(r"secret|password|token|key|credential|authorization|connection_string", re.IGNORECASE)
@@ -233,7 +234,7 @@ def _convert(tree: dict[str, Any]) -> Settings:
         # Not strict: values from the environment are text.
         return msgspec.convert(_seconds(tree), Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(_readable(str(error)) + _meant(str(error))) from None
+        raise ConfigurationError(_readable(in_words(str(error))) + _meant(str(error))) from None
 
 
 def _seconds(value: Any, name: str = "") -> Any:  # noqa: ANN401 - settings are whatever TOML carries

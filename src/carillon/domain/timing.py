@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from carillon.domain.errors import BadIntent
+from carillon.domain.patterns import in_words
 
 _UNITS = {
     "ns": 1e-9,
@@ -147,9 +148,13 @@ def read_seconds(said: object, field: str) -> float | None:
         return None
     seconds = duration(said)
     if seconds is None or seconds <= 0.0:
-        raise BadIntent(
-            "VALIDATION_ERROR", f"{field} must be a duration above zero such as 90, 10m, 1h or PT10M", field=field
+        longer = (duration(said, math.inf) or 0.0) > LONGEST_SECONDS
+        wanted = (
+            f"at most {LONGEST_SECONDS / 86_400:,.0f} days"
+            if longer
+            else "a duration above zero such as 90, 10m, 1h or PT10M"
         )
+        raise BadIntent("VALIDATION_ERROR", f"{field} must be {wanted}", field=field)
     return seconds
 
 
@@ -225,4 +230,6 @@ def _digest(said: object) -> DigestWish | None:
             return msgspec.json.decode(said, type=DigestWish)
         return msgspec.convert(said, DigestWish)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise BadIntent("VALIDATION_ERROR", f"digest must have key and window: {error}", field="digest") from None
+        raise BadIntent(
+            "VALIDATION_ERROR", f"digest must have key and window: {in_words(str(error))}", field="digest"
+        ) from None

@@ -8,6 +8,7 @@ import msgspec
 from carillon.domain.content.parts import InAppParts, PushParts, check_in_app, check_push
 from carillon.domain.errors import BadIntent, BadTemplate, Place
 from carillon.domain.notifications import Message, Template
+from carillon.domain.patterns import in_words
 
 KINDS: dict[str, type[PushParts] | type[InAppParts]] = {"push": PushParts, "inApp": InAppParts}
 """By channel; the channel is also the name of the field in the API and of the file in a folder."""
@@ -53,7 +54,7 @@ def check_fields(template: Template) -> None:
         if not any(has_tags(text) for _, text in leaves(template.fields, "")):
             _check(parts)
     except (msgspec.ValidationError, BadIntent) as error:
-        raise BadTemplate(f"{template.channel}: {error}", place=place) from None
+        raise BadTemplate(f"{template.channel}: {in_words(str(error))}", place=place) from None
 
 
 def with_fields(message: Message, template: Template, render: Callable[[str], str]) -> Message:
@@ -65,7 +66,7 @@ def with_fields(message: Message, template: Template, render: Callable[[str], st
     try:
         parts = msgspec.convert(written, KINDS[template.channel], strict=False)
     except msgspec.ValidationError as error:
-        said = f"{template.channel} of template {template.code}: {error}"
+        said = f"{template.channel} of template {template.code}: {in_words(str(error))}"
         raise BadIntent("TEMPLATE_RENDER_ERROR", said, field="data") from None
     _check(parts)
     bare = msgspec.structs.replace(parts, title=None, body=None)

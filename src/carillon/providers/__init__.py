@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 
+from carillon.border import hint
 from carillon.domain.errors import ConfigurationError
+from carillon.domain.patterns import in_words
 from carillon.domain.ports import Clock, Provider, ReceiptReader
 from carillon.domain.receipts import Callback
 from carillon.providers.tools import Secret, Tools, decode_secret
@@ -151,7 +153,8 @@ def _settings(name: str, wanted: type[msgspec.Struct], options: Mapping[str, Any
         # Not strict: an option from an environment variable is text.
         return msgspec.convert(dict(options), wanted, strict=False, dec_hook=decode_secret)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"providers.{_name_the_field(name, str(error))}") from None
+        said = _name_the_field(name, in_words(str(error)))
+        raise ConfigurationError(f"providers.{said}{hint(str(error), wanted)}") from None
 
 
 def _name_the_field(name: str, text: str) -> str:
