@@ -14,6 +14,22 @@ REFERENCES = {"email": "email", "sms": "phone", "push": "token", "webhook": "url
 """What stands before an address in the reference of a recipient without a user id, by channel."""
 
 
+def canonical(channel: str, address: str) -> str:
+    """The spelling under which an address is kept and compared: no mail server tells Ada@ from ada@."""
+    return address.lower() if channel == "email" else address
+
+
+def spellings(channel: str, address: str) -> tuple[str, ...]:
+    """The canonical spelling first, then the given one: rows from before there was a canonical one have that."""
+    kept = canonical(channel, address)
+    return (kept,) if kept == address else (kept, address)
+
+
+def reference(channel: str, address: str) -> str:
+    """The reference of a recipient without a user id."""
+    return f"{REFERENCES[channel]}:{canonical(channel, address)}"
+
+
 def unfit(channel: str, address: str) -> str | None:
     """None when the channel could deliver to the address, otherwise what it should be."""
     fits, wanted = _ADDRESSES[channel]

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from carillon.domain.addresses import spellings
 from carillon.domain.digests import ThrottleRule
 
 GATE = "category"
@@ -97,6 +98,14 @@ def bare_address(person_id: str) -> tuple[str | None, str]:
     """The kind and the address of a person who is known by an address only; (None, id) of a user."""
     kind, found, address = person_id.partition(":")
     return (kind, address) if found and kind in ADDRESS_KINDS else (None, person_id)
+
+
+def person_spellings(person_id: str) -> list[str]:
+    """The id of a person; of an address the canonical spelling, then the given one if it differs."""
+    kind, address = bare_address(person_id)
+    if kind is None:
+        return [person_id]
+    return [f"{kind}:{each}" for each in spellings(ADDRESS_KINDS[kind], address)]
 
 
 class Wishes(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from carillon.coalesce import Coalescer
+from carillon.domain.addresses import canonical
 from carillon.domain.chains import refuse_chain, refuse_silent
 from carillon.domain.consent import GATE, Category, refusal, shown
 from carillon.domain.content.shown import message_view
@@ -131,7 +132,12 @@ class Contents:
         category = self._category(intent)
         if category is None and channel in recipient.refused:
             raise BadIntent("CHANNEL_DISABLED", f"{recipient.ref} has switched {channel} off", field="channel")
-        address = _address(recipient, channel, tell)
+        given = _address(recipient, channel, tell)
+        held = self._erased
+        address = canonical(channel, given) if held is None else await held.spelled(channel, given, intent.tenant_id)
+        if tell is not None:
+            more = number_shown(address) if channel == "sms" else {}
+            tell("recipient", {"recipient": recipient.ref, "channel": channel, "address": address, **more})
         if channel == "sms":
             refuse_number(address, intent.tenant_id, self._rules.carry.phones)
         refused = None
@@ -141,7 +147,7 @@ class Contents:
                 tell(GATE, shown(category, refused))
         gate = None if refused is None else GATE
         # An erased address is named as such even if the category holds it too: it is never evaluated again.
-        if self._erased is not None and await self._erased.hold(channel, address, intent.tenant_id):
+        if held is not None and await held.hold(channel, given, intent.tenant_id):
             refused, gate = SUPPRESSED, CLASSIFICATION
         if self._rules.supported_locales:
             locale = self._downstream_locale(intent, recipient)
@@ -210,9 +216,6 @@ def _address(recipient: Recipient, channel: str, tell: Tell | None) -> str:
     address = recipient.addresses.get(channel) or recipient.addresses.get("*")
     if not address:
         raise BadIntent("RECIPIENT_UNRESOLVED", f"no {channel} address is known for {recipient.ref}", field="recipient")
-    if tell is not None:
-        more = number_shown(address) if channel == "sms" else {}
-        tell("recipient", {"recipient": recipient.ref, "channel": channel, "address": address, **more})
     return address
 
 

@@ -1,7 +1,8 @@
-"""Addresses that were erased while they were suppressed: their owners stay suppressed."""
+"""Addresses that older suppressions hold: erased ones by a mark, others under the spelling that was given."""
 
 import math
 
+from carillon.domain.addresses import canonical, spellings
 from carillon.domain.ports import Clock
 from carillon.domain.rights import ERASURE, ErasedMarks, erased_mark
 from carillon.domain.suppressions import SuppressionLedger
@@ -23,16 +24,27 @@ class ErasedAddresses:
         self._fresh_until = -math.inf
 
     async def hold(self, channel: str, address: str, tenant_id: str | None) -> bool:
-        """Whether nothing may be sent to the address."""
+        """Whether nothing may be sent to the address, however it is spelled."""
         if self._clock.monotonic() >= self._fresh_until:
             self._fresh_until = self._clock.monotonic() + _FRESH_SECONDS
             rows, total = await self._ledger.suppressions({"source": ERASURE}, _MOST, 0)
             self._marks, self._more = ErasedMarks.of(rows), total > len(rows)
         if not self._marks.by_salt:
             return False
-        return self._marks.hold(channel, address, tenant_id) or (
-            self._more and await self._asked(channel, address, tenant_id)
-        )
+        for each in spellings(channel, address):
+            if self._marks.hold(channel, each, tenant_id) or (
+                self._more and await self._asked(channel, each, tenant_id)
+            ):
+                return True
+        return False
+
+    async def spelled(self, channel: str, address: str, tenant_id: str | None) -> str:
+        """The canonical spelling, unless a suppression from before there was one stands under the given spelling."""
+        kept = canonical(channel, address)
+        if kept == address:
+            return kept
+        rows, _ = await self._ledger.suppressions({"channel": channel, "address": address}, _TENANTS, 0)
+        return address if any(row["tenant_id"] in ("", tenant_id or "") for row in rows) else kept
 
     async def _asked(self, channel: str, address: str, tenant_id: str | None) -> bool:
         for salt in self._marks.by_salt:

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from carillon.coalesce import Coalescer
-from carillon.domain.consent import person_of, switched_off
+from carillon.domain.consent import bare_address, person_of, switched_off
 from carillon.domain.errors import BadIntent, DirectoryUnavailable
 from carillon.domain.intents import Intent, Priority, Recipient
 from carillon.domain.people import (
@@ -33,13 +33,20 @@ def people(intent: Intent) -> list[str]:
 
 def everybody(intent: Intent) -> list[str]:
     """The ids of the recipients, of bare addresses too."""
-    return [person_of(recipient.ref) for recipient in intent.recipients]
+    return [_name(recipient) for recipient in intent.recipients]
+
+
+def _name(recipient: Recipient) -> str:
+    """The person's id; of a bare address as it was spelled, for choices from before there was a canonical spelling."""
+    person = person_of(recipient.ref)
+    kind, address = bare_address(person)
+    return person if kind != "email" else f"{kind}:{recipient.addresses.get(kind, address)}"
 
 
 def with_choices(intent: Intent, found: Mapping[str, Profile]) -> Intent:
     """The intent with what its recipients chose by category and channel, and nothing else of their preferences."""
     nobody = Profile()
-    said = [(one, found.get(person_of(one.ref), nobody)) for one in intent.recipients]
+    said = [(one, found.get(_name(one), nobody)) for one in intent.recipients]
     return msgspec.structs.replace(
         intent,
         recipients=tuple(
@@ -69,7 +76,7 @@ def with_preferences(intent: Intent, found: Mapping[str, Profile], now: float | 
         return told
     if told.timing.until is not None:
         hours = {ref: profile.quiet_hours for ref, profile in found.items()}
-        held = tuple(msgspec.structs.replace(one, quiet_hours=hours.get(person_of(one.ref))) for one in told.recipients)
+        held = tuple(msgspec.structs.replace(one, quiet_hours=hours.get(_name(one))) for one in told.recipients)
         told = msgspec.structs.replace(told, recipients=held)
     due = now if told.scheduled_for_ms is None else max(now, told.scheduled_for_ms / 1000)
     ends = [quiet_until(profile.quiet_hours, due) for profile in found.values() if profile.quiet_hours is not None]
@@ -101,7 +108,7 @@ def at_local_time(intent: Intent) -> Intent:
 
 
 def _with_profile(recipient: Recipient, found: Mapping[str, Profile]) -> Recipient:
-    profile = found.get(person_of(recipient.ref))
+    profile = found.get(_name(recipient))
     if profile is None:
         return recipient
     return msgspec.structs.replace(

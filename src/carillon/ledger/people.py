@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from carillon.domain import addresses
+from carillon.domain.consent import person_spellings
 from carillon.domain.intents import canonical
 from carillon.domain.people import PreferenceChange, Preferences, QuietHours
 from carillon.domain.store import Engine, Row
@@ -23,18 +25,26 @@ class PreferenceStore:
     _codec: Codec
 
     async def preferences(self, people: Sequence[tuple[str | None, str]]) -> list[Preferences | None]:
-        keys = {(tenant or "", self._codec.person(user_id)): user_id for tenant, user_id in people}
-        each = [{"tenant_id": tenant, "user_id": stored} for tenant, stored in sorted(keys)]
-        rows = await self.engine.rows("preferences", each=each)
-        found = {(row["tenant_id"], keys[row["tenant_id"], row["user_id"]]): row for row in rows}
+        keys = [
+            [(tenant or "", self._codec.person(name)) for name in person_spellings(user_id)]
+            for tenant, user_id in people
+        ]
+        each = [
+            {"tenant_id": tenant, "user_id": stored} for tenant, stored in sorted({key for own in keys for key in own})
+        ]
+        found = {(row["tenant_id"], row["user_id"]): row for row in await self.engine.rows("preferences", each=each)}
         return [
-            _wanted(row, user_id) if (row := found.get((tenant or "", user_id))) else None for tenant, user_id in people
+            _either([_wanted(found[key], user_id) for key in own if key in found])
+            for own, (_, user_id) in zip(keys, people, strict=True)
         ]
 
     async def change_preferences(self, tenant_id: str | None, user_id: str, change: PreferenceChange) -> Preferences:
-        values = preference_values(tenant_id, self._codec.person(user_id), change)
+        values = preference_values(tenant_id, self._codec.person(person_spellings(user_id)[0]), change)
         (row,) = await self.engine.write("change_preferences", values, repeatable=True)
-        return _wanted(row, user_id)
+        if len(person_spellings(user_id)) == 1:
+            return _wanted(row, user_id)
+        (merged,) = await self.preferences([(tenant_id, user_id)])
+        return merged or _wanted(row, user_id)
 
     async def category_choices(self, tenant_id: str | None, limit: int) -> tuple[list[Row], int]:
         """Choices by category and channel among at most `limit` people, and how many people were counted."""
@@ -43,6 +53,18 @@ class PreferenceStore:
 
     async def disable(self, tenant_id: str | None, user_id: str, channel: str) -> None:
         await self.change_preferences(tenant_id, user_id, PreferenceChange(channels={channel: False}))
+
+
+def _either(said: Sequence[Preferences]) -> Preferences | None:
+    """The preferences of one person under one spelling or two; the first one's word counts, then the older one's."""
+    if len(said) <= 1:
+        return said[0] if said else None
+    own, old = said
+    categories = {
+        name: {**old.categories.get(name, {}), **own.categories.get(name, {})}
+        for name in {**old.categories, **own.categories}
+    }
+    return msgspec.structs.replace(own, channels={**old.channels, **own.channels}, categories=categories)
 
 
 def preference_values(tenant_id: str | None, user_id: str, change: PreferenceChange) -> Row:
@@ -94,8 +116,12 @@ class SuppressionStore:
         await self.engine.write("suppress", each=suppression_rows(suppressions), repeatable=True)
 
     async def unsuppress(self, channel: str, address: str, tenant_id: str) -> bool:
-        key = {"channel": channel, "address": address, "tenant_id": tenant_id}
-        return bool(await self.engine.write("unsuppress", key, repeatable=True))
+        """Lift a suppression under every spelling of its address."""
+        ended = False
+        for each in addresses.spellings(channel, address):
+            key = {"channel": channel, "address": each, "tenant_id": tenant_id}
+            ended = bool(await self.engine.write("unsuppress", key, repeatable=True)) or ended
+        return ended
 
     async def suppressions(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Row], int]:
         values = {**chosen(filters, SUPPRESSION_FILTERS), "limit": limit, "offset": offset}
@@ -110,28 +136,32 @@ class SuppressionStore:
     async def suppression_in_force(
         self, channel: str, address: str, tenant_id: str | None, due_ms: int | None
     ) -> Row | None:
-        asked = {"channel": channel, "address": address, "tenant_id": tenant_id, "due_ms": due_ms}
-        return await self.engine.one("suppression_in_force", asked)
+        for each in addresses.spellings(channel, address):
+            asked = {"channel": channel, "address": each, "tenant_id": tenant_id, "due_ms": due_ms}
+            found = await self.engine.one("suppression_in_force", asked)
+            if found is not None:
+                return found
+        return None
 
 
 def suppression_rows(suppressions: Iterable[Suppression]) -> list[Row]:
     """The parameters of `suppress`: each suppression once, in the order in which they are locked."""
     once: dict[tuple[str, str, str], Suppression] = {}
     for each in suppressions:
-        key = (each.channel, each.address, each.tenant_id)
+        key = (each.channel, addresses.canonical(each.channel, each.address), each.tenant_id)
         once[key] = each if key not in once else max(once[key], each, key=_length)
     return [
         {
-            "channel": each.channel,
-            "address": storable(each.address),
-            "tenant_id": each.tenant_id,
+            "channel": channel,
+            "address": storable(address),
+            "tenant_id": tenant_id,
             "kind": str(each.kind),
             "reason": storable(each.reason),
             "source": each.source,
             "seconds": each.seconds,
             "until_ms": each.until_ms,
         }
-        for _, each in sorted(once.items(), key=lambda item: item[0])
+        for (channel, address, tenant_id), each in sorted(once.items(), key=lambda item: item[0])
     ]
 
 

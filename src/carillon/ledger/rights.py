@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from carillon.domain.addresses import canonical
 from carillon.domain.consent import bare_address
 from carillon.domain.notifications import Story
 from carillon.domain.rights import ERASURE, ErasedStep, KnownPerson, Pending, erased_mark
@@ -50,6 +51,8 @@ class RightsStore:
             held = [{"tenant_id": tenant, "user_id": self._codec.person(person)}]
             for row in await self.engine.rows("preferences", each=held):
                 addresses |= set(json.loads(row["contacts_json"]).values())
+        # Rows from before there was a canonical spelling have the given one.
+        addresses |= {canonical("email", each) for each in addresses if each and "@" in each}
         known = sorted(each for each in addresses if each and each != person)
         return KnownPerson(tenant_id=tenant_id, person=person, addresses=tuple(known))
 

@@ -31,6 +31,7 @@ from carillon.blueprints.galaxy.envelope import (
     read_payload,
     read_user_ids,
 )
+from carillon.domain.addresses import reference
 from carillon.domain.claims import Claim
 from carillon.domain.content.wishes import SendWishes, wished, with_wishes
 from carillon.domain.errors import BadIntent, ConfigurationError
@@ -258,7 +259,7 @@ def _rule(name: str, entry: NotificationType, kind: AudienceKind, addresses: tup
     administrators: tuple[Recipient, ...] | None = None
     if kind == "admin_email":
         administrators = tuple(
-            Recipient(ref=f"email:{address}", addresses={"email": address}, locale=DEFAULT_LOCALE)
+            Recipient(ref=reference("email", address), addresses={"email": address}, locale=DEFAULT_LOCALE)
             for address in addresses
         )
         if not addresses:

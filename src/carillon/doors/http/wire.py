@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from carillon.domain.addresses import REFERENCES, unfit
+from carillon.domain.addresses import reference, unfit
 from carillon.domain.content.wishes import SendWishes, with_wishes
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Priority, Recipient, own_key
@@ -261,7 +261,7 @@ def _recipient(channels: tuple[str, ...], address: str | None, user_id: str | No
         raise BadIntent("RECIPIENT_UNRESOLVED", "no recipient: give userId or recipient", field="recipient")
     # The inbox inside the application is kept per user, so its address is the user.
     addresses = {} if user_id is None else {"inApp": user_id}
-    kind = "user"
+    ref = f"user:{user_id}"
     if address is not None:
         # Of several channels the address is for those that it fits; the person's contacts have the others.
         fitting = [each for each in channels if len(channels) == 1 or each in _channels_for(address)]
@@ -269,10 +269,8 @@ def _recipient(channels: tuple[str, ...], address: str | None, user_id: str | No
         for each in fitting:
             check_address(each, address)
             addresses[each] = address
-        kind = REFERENCES[fitting[0]]
-    if user_id is not None:
-        return Recipient(ref=f"user:{user_id}", user_id=user_id, addresses=addresses)
-    return Recipient(ref=f"{kind}:{address}", addresses=addresses)
+        ref = ref if user_id is not None else reference(fitting[0], address)
+    return Recipient(ref=ref, user_id=user_id, addresses=addresses)
 
 
 def _channels_for(address: str) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from carillon.domain.addresses import REFERENCES, unfit
+from carillon.domain.addresses import reference, unfit
 from carillon.domain.intents import Intent, Recipient
 from carillon.domain.notifications import Template
 from carillon.domain.ports import Acceptor
@@ -105,7 +105,7 @@ class TrialSender:
             producer=f"{tenant}/{ORIGIN}" if tenant else ORIGIN,
             recipients=(
                 Recipient(
-                    ref=f"user:{body.recipient}" if inbox else f"{REFERENCES[body.channel]}:{body.recipient}",
+                    ref=f"user:{body.recipient}" if inbox else reference(body.channel, body.recipient),
                     user_id=body.recipient if inbox else None,
                     addresses={body.channel: body.recipient},
                 ),

@@ -5,10 +5,11 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from carillon.domain.consent import Categories, Category
+from carillon.domain.consent import Categories, Category, person_spellings
 from carillon.domain.digests import recent
 from carillon.domain.people import PreferenceLedger, Preferences
 from carillon.domain.ports import Clock
+from carillon.domain.rights import KnownPerson
 from carillon.domain.store import Row
 from carillon.upkeep.api.digests import DigestView, digest_view
 from carillon.upkeep.api.preferences import CHANNELS, PreferencesView, TenantId, preferences_view
@@ -102,7 +103,7 @@ class PeopleReader:
         request.query(TenantOf)
         tenant, person = request.reach.tenant_id, request.params["id"]
         (held,) = await self._ledger.preferences([(tenant, person)])
-        audience = f"user:{person}"
+        audience = KnownPerson(tenant_id=tenant, person=person_spellings(person)[0]).recipient_ref
         digests = await self._ledger.person_digests(tenant, audience, MOST_DIGESTS)
         view = PersonView(
             id=person,
