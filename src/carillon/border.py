@@ -207,7 +207,7 @@ class Fault(NamedTuple):
 
 def fault(error: msgspec.ValidationError, kind: Any, prefix: str = "") -> Fault:
     """Read msgspec's sentence, whose end names the field; a hint says what was meant."""
-    message, meant = in_words(str(error)), hint(str(error), kind)
+    message, meant = _OF_A_KEY.sub(" - at `", in_words(str(error))), hint(str(error), kind)
     found = _MESSAGE.fullmatch(message)
     text, path = (found["text"], found["path"] or "") if found else (message, "")
     named = _NAMED.search(text)
@@ -252,6 +252,7 @@ def _unwrapped(name: str, value: Any) -> Any:
     return value
 
 
+_OF_A_KEY = re.compile(r" - at `key` in `(?=\$[^`]*`$)")
 _PLACE = re.compile(r" - at `\$?\.?(?P<path>[^`]*)`$")
 _UNKNOWN = re.compile(r"contains unknown field `(?P<field>[^`]*)`")
 _STEP = re.compile(r"\[[^\[\]]*\]|[^.\[\]]+")
@@ -262,8 +263,11 @@ _NOTHING = (NoneType, msgspec.UnsetType)
 
 def hint(said: str, kind: Any) -> str:
     """A hint to add to msgspec's error about a value of this type; "" if there is none."""
-    place = _PLACE.search(said)
+    of_a_key = _OF_A_KEY.search(said) is not None
+    place = _PLACE.search(_OF_A_KEY.sub(" - at `", said))
     there = _at(kind, place["path"] if place else "")
+    if of_a_key:
+        there = _bare(next(iter(get_args(there)), None))
     unknown = _UNKNOWN.search(said)
     if unknown is not None:
         names = dict(_names(there))

@@ -16,6 +16,7 @@ from carillon.doors.http.wire import BatchBody, SendBody
 from carillon.providers import Tools
 from carillon.providers import load as load_provider
 from carillon.providers.http import HttpClient
+from carillon.upkeep.api.preferences import PreferencesBody
 from carillon.web.problems import Problem
 from carillon.web.request import convert
 from tests.support import patterns
@@ -36,6 +37,7 @@ class Outer(msgspec.Struct, forbid_unknown_fields=True):
     ledger: Inner = msgspec.field(default_factory=Inner)
     by_name: dict[str, Inner] | None = None
     several: Annotated[list[Inner], msgspec.Meta(max_length=9)] = []
+    by_colour: dict[Colour, int] = {}
     level: Literal["low", "high"] = "low"
     either: int | str = 0
 
@@ -50,6 +52,7 @@ class Outer(msgspec.Struct, forbid_unknown_fields=True):
         ({"several": [{}, {"color": "red"}]}, "; did you mean `colour`?"),
         ({"ledger": {"colour": "rde"}}, "; it is one of red, blue"),
         ({"by_name": {"x": {"colour": "rde"}}}, "; it is one of red, blue"),
+        ({"by_colour": {"rde": 1}}, "; it is one of red, blue"),
         ({"level": "lo"}, "; it is one of low, high"),
         ({"quite_another": 1}, ""),
         ({"either": []}, ""),
@@ -101,6 +104,12 @@ def test_a_refusal_names_what_is_wanted_and_shows_no_expression(body: dict[str, 
         convert({"templateKey": "welcome", **body}, SendBody)
     assert said in str(refused.value)
     assert "regex" not in str(refused.value)
+
+
+def test_a_wrong_key_of_an_object_is_named_with_its_place() -> None:
+    with pytest.raises(Problem) as refused:
+        convert({"categories": {"orders": {"fax": True}}}, PreferencesBody)
+    assert str(refused.value).startswith("Invalid enum value 'fax' at categories[...]; it is one of ")
 
 
 def test_an_expression_that_the_caller_quotes_stays_as_it_is() -> None:

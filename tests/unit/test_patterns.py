@@ -80,7 +80,7 @@ LONGEST: dict[int, str] = {
     # A head of a request or of an answer, a query, a path, a vendor's answer, a token.
     64 * KIB: """
         blueprints.billing.webhooks._HEADER blueprints.push_worker.wire._HTTP_CODE border._PLACE border._UNKNOWN
-        border._STEP domain.alerts._EXHAUSTED intake.links._LINK_NAME
+        border._OF_A_KEY border._STEP domain.alerts._EXHAUSTED intake.links._LINK_NAME
         doors.http.wire._QUOTED doors.http.wire._plain_key/1
         ledger.sealing._PERSONAL live.endpoints._NUMBER providers.answers._CLASS
         providers.answers._LOOKS_LIKE_A_STATUS providers.answers._STATUS providers.fcm.token._HEADER_TEXT
