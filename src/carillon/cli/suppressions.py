@@ -15,11 +15,15 @@ from carillon.compose import Ledger, from_settings
 from carillon.config.reading import load
 from carillon.domain.admin import AdminAction
 from carillon.domain.errors import CarillonError
-from carillon.domain.suppressions import SHARED, Suppression, SuppressionKind
+from carillon.domain.suppressions import SHARED, Suppression, SuppressionKind, unfit_suppression
 
 app = typer.Typer(help="List, add and lift suppressions: addresses to which nothing is sent.", no_args_is_help=True)
 Result = TypeVar("Result")
 PAGE = 200
+_WIDE = 100
+_LONG = frozenset({"address", "reason"})
+_HEADINGS = ("id", "channel", "address", "tenant", "kind", "since", "until", "reason")
+_DATE = len("2026-01-31")
 
 Channel = Annotated[str | None, typer.Option(help="Only this channel.")]
 Address = Annotated[str | None, typer.Option(help="Only this address.")]
@@ -82,16 +86,34 @@ def list_(  # noqa: PLR0917 - a command line has many options
     if as_json:
         print_json({"items": rows, "total": total})
         return
+    console = Console(emoji=False)
+    console.print(_table(rows, total, wide=console.width >= _WIDE), markup=False)
+
+
+def _table(rows: list[dict[str, Any]], total: int, *, wide: bool) -> Table:
+    """What fits beside an address: `--json` has all of it."""
+    told = [
+        {
+            "id": str(row["suppression_id"]),
+            "channel": row["channel"],
+            "address": row["address"],
+            "tenant": row["tenant_id"] or "every tenant",
+            "kind": row["kind"],
+            "since": _time(row["created_at"])[:_DATE],
+            "until": _time(row["expires_at"])[:_DATE] or "lifted",
+            "reason": row["reason"],
+        }
+        for row in rows
+    ]
+    # Most hold for every tenant: a column that says so in every row would take the place of the addresses.
+    left_out = set() if wide else {"since"} | ({"tenant"} if not any(row["tenant_id"] for row in rows) else set())
     table = Table(title=f"{len(rows)} of {counted(total, 'suppression')}", title_justify="left")
-    for heading in ("id", "channel", "address", "tenant", "kind", "reason", "since", "until"):
-        table.add_column(heading, overflow="fold", no_wrap=heading == "id")
-    for row in rows:
-        whose, end = row["tenant_id"] or "every tenant", _time(row["expires_at"]) or "lifted"
-        since = _time(row["created_at"])
-        table.add_row(
-            str(row["suppression_id"]), row["channel"], row["address"], whose, row["kind"], row["reason"], since, end
-        )
-    Console(emoji=False).print(table, markup=False)
+    headings = [name for name in _HEADINGS if name not in left_out]
+    for heading in headings:
+        table.add_column(heading, overflow="fold", no_wrap=heading not in _LONG)
+    for one in told:
+        table.add_row(*(one[heading] for heading in headings))
+    return table
 
 
 @app.command()
@@ -112,6 +134,9 @@ def add(  # noqa: PLR0917 - a command line has many options
     known = sorted(from_settings.chains(load(blueprint, config)))
     if channel not in known:
         raise NoSuchSuppression(f"{channel}: there is no such channel; known: {', '.join(known)}")
+    wrong = unfit_suppression(channel, address)
+    if wrong is not None:
+        raise NoSuchSuppression(wrong[1])
     seconds = None if days is None else timedelta(days=days).total_seconds()
     asked = Suppression(channel, address, tenant or SHARED, reason, "operator", seconds)
 
@@ -132,7 +157,7 @@ def add(  # noqa: PLR0917 - a command line has many options
         print_json(row)
         return
     end = _time(row["expires_at"]) or "it is lifted"
-    typer.echo(f"{row['suppression_id']}: nothing more is sent to {address} by {channel} until {end}")
+    typer.echo(f"{row['suppression_id']}: nothing more is sent to {row['address']} by {channel} until {end}")
 
 
 @app.command()

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from carillon.domain.addresses import REFERENCES, unfit
+
 SUPPRESSED = "the address is suppressed"
 """What every answer, story and dead letter says about it."""
 CLASSIFICATION = "suppressed"
@@ -88,6 +90,14 @@ def kind_of_refusal(channel: str, classification: str | None) -> SuppressionKind
     if classification in _COMPLAINED:
         return SuppressionKind.COMPLAINED
     return SuppressionKind.BOUNCED if channel == "email" else SuppressionKind.INVALID
+
+
+def unfit_suppression(channel: str, address: str) -> tuple[str, str] | None:
+    """The field and the reason of a suppression that could hold nobody back: no message could ever go there."""
+    if channel not in REFERENCES:
+        return "channel", f"there is no channel {channel}; known are {', '.join(sorted(REFERENCES))}"
+    wanted = unfit(channel, address)
+    return None if wanted is None else ("address", f"address must be {wanted}")
 
 
 class SuppressionRef(msgspec.Struct, frozen=True, gc=False):

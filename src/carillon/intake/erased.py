@@ -44,7 +44,8 @@ class ErasedAddresses:
         if kept == address:
             return kept
         rows, _ = await self._ledger.suppressions({"channel": channel, "address": address}, _TENANTS, 0)
-        return address if any(row["tenant_id"] in ("", tenant_id or "") for row in rows) else kept
+        theirs = {row["address"] for row in rows if row["tenant_id"] in ("", tenant_id or "")}
+        return address if address in theirs and kept not in theirs else kept
 
     async def _asked(self, channel: str, address: str, tenant_id: str | None) -> bool:
         for salt in self._marks.by_salt:

@@ -124,6 +124,19 @@ class SuppressionStore:
         return ended
 
     async def suppressions(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Row], int]:
+        """Suppressions in force, newest first; of an address under every spelling, the canonical one first."""
+        given = filters.get("address")
+        if given is None:
+            return await self._listed(filters, limit, offset)
+        channel = filters.get("channel") or ("email" if "@" in given else "")
+        found: list[Row] = []
+        total = 0
+        for each in addresses.spellings(channel, given):
+            rows, number = await self._listed({**filters, "address": each}, limit, offset)
+            found, total = found + rows, total + number
+        return found[:limit], total
+
+    async def _listed(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Row], int]:
         values = {**chosen(filters, SUPPRESSION_FILTERS), "limit": limit, "offset": offset}
         # A list of everybody's suppressions would show a tenant the people of the others; one address shows its own.
         values["with_shared"] = values["address"] is not None

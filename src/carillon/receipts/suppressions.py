@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from carillon.domain.addresses import REFERENCES, canonical, unfit
+from carillon.domain.addresses import canonical
 from carillon.domain.admin import AdminAction
 from carillon.domain.ports import Clock
-from carillon.domain.suppressions import SHARED, Suppression, SuppressionLedger
+from carillon.domain.suppressions import SHARED, Suppression, SuppressionLedger, unfit_suppression
 from carillon.web import (
     About,
     Answer,
@@ -199,11 +199,7 @@ class _Suppressions:
         filters |= request.reach.filters()
         if query.shared is not UNSET and request.reach.every_tenant:
             filters["tenant_id"] = SHARED
-        asked = {**filters, **place}
-        found, total = await self._ledger.suppressions(_as_kept(asked), query.page_size + 1, offset)
-        if not found and "address" in filters:
-            # From before there was a canonical spelling.
-            found, total = await self._ledger.suppressions(asked, query.page_size + 1, offset)
+        found, total = await self._ledger.suppressions({**filters, **place}, query.page_size + 1, offset)
         rows, cursor = _LISTED.cut(found, query.page_size, found)
         page = SuppressionPage(
             items=[_view(row) for row in rows],
@@ -214,7 +210,9 @@ class _Suppressions:
 
     async def add(self, request: Request) -> Reply:
         body = request.json(SuppressionBody)
-        _refuse_unfit(body.channel, body.address)
+        wrong = unfit_suppression(body.channel, body.address)
+        if wrong is not None:
+            raise Problem("VALIDATION_ERROR", wrong[1], details=[Detail(wrong[1], wrong[0])])
         tenant, address = request.reach.tenant_id or "", canonical(body.channel, body.address)
         until_ms = None if body.expires_at is None else self._end_of(body.expires_at)
         asked = Suppression(body.channel, address, tenant, body.reason, "operator", until_ms=until_ms)
@@ -265,22 +263,6 @@ class _Suppressions:
         if moment.timestamp() <= self._clock.wall():
             raise Problem("VALIDATION_ERROR", "expiresAt is over already", details=[_about("in the past")])
         return round(moment.timestamp() * 1000)
-
-
-def _refuse_unfit(channel: str, address: str) -> None:
-    """Refuse what no message could ever go to: the suppression would hold nobody back."""
-    if channel not in REFERENCES:
-        known = f"there is no channel {channel}; known are {', '.join(sorted(REFERENCES))}"
-        raise Problem("VALIDATION_ERROR", known, details=[Detail(known, "channel")])
-    wanted = unfit(channel, address)
-    if wanted is not None:
-        raise Problem("VALIDATION_ERROR", f"address must be {wanted}", details=[Detail(f"must be {wanted}", "address")])
-
-
-def _as_kept(filters: dict[str, Any]) -> dict[str, Any]:
-    address = filters.get("address")
-    channel = filters.get("channel", "email" if address and "@" in address else None)
-    return filters if not address or not channel else {**filters, "address": canonical(channel, address)}
 
 
 def _about(message: str) -> Detail:
