@@ -62,6 +62,19 @@ def test_a_complaint_about_a_copy_does_not_bury_the_mail(listo: Listo) -> None:
     assert listo.until(one, "failed", headers=ADMIN)["recipient"] == ada
 
 
+@pytest.mark.req("P-221")
+def test_an_address_that_was_erased_while_suppressed_gets_no_copy(listo: Listo) -> None:
+    copy, ada = vendors.email(), vendors.email()
+    held = {"channel": "email", "address": copy, "reason": "asked"}
+    assert listo.client.call("POST", "/api/v1/suppressions", held, ADMIN).status == 200
+    erased = listo.client.call("DELETE", f"/api/v1/people/email:{copy}", None, ADMIN).body
+    assert erased["suppressionsKept"] == 1
+    # A new process has read no marks yet: the running one looks at them every few seconds.
+    listo.start()
+    one, _ = mailed(listo, recipient=ada, cc=[copy, copy.replace("@", "-other@")])
+    assert listo.story(one, ADMIN)["routes"][0]["message"]["mail"]["leftOut"] == [copy]
+
+
 @pytest.mark.req("P-117")
 def test_a_person_adds_no_copies_and_a_service_does(listo: Listo) -> None:
     copy = vendors.email()

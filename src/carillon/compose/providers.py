@@ -11,6 +11,7 @@ from carillon.config.settings import Settings
 from carillon.domain.addresses import KNOWN_CHANNELS
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Probed, Provider
+from carillon.intake.erased import ErasedAddresses
 from carillon.ledger.opening import Ledger
 from carillon.outbound.completing import MailCompleter
 from carillon.providers import Tools
@@ -91,12 +92,11 @@ def mail_completer(settings: Settings, ledger: Ledger, tools: Tools) -> MailComp
     given = settings.mail
     fetcher = FileFetcher(tools.http, EgressGuard(_egress(settings, tools)), tuple(given.types), tools.clock)
 
+    erased = ErasedAddresses(ledger, tools.clock)
+
     async def is_suppressed(address: str, tenant_id: str | None) -> bool:
-        # A vendor's report about a copy may have changed the case of the address.
-        for spelled in dict.fromkeys((address, address.lower())):
-            if await ledger.suppression_in_force("email", spelled, tenant_id, None) is not None:
-                return True
-        return False
+        held = await ledger.suppression_in_force("email", address, tenant_id, None)
+        return held is not None or await erased.hold("email", address, tenant_id)
 
     return MailCompleter(
         fetcher.fetch,
