@@ -45,7 +45,9 @@ both = pytest.mark.parametrize("kind", [Server, StreamServer])
         ("", False),
     ],
 )
-async def test_those_who_unpack_get_it_packed(kind: type[Server | StreamServer], accepted: str, *, packed: bool) -> None:
+async def test_those_who_unpack_get_it_packed(
+    kind: type[Server | StreamServer], accepted: str, *, packed: bool
+) -> None:
     async with served(kind) as session, session.get("/long.js", headers={"Accept-Encoding": accepted}) as answer:
         body = await answer.read()
         assert (answer.headers.get("Content-Encoding") == "gzip") is packed
@@ -60,7 +62,9 @@ async def test_those_who_unpack_get_it_packed(kind: type[Server | StreamServer],
 @both
 @pytest.mark.req("P-641")
 @pytest.mark.parametrize("headers", [{"Accept-Encoding": "gzip"}, PLAIN])
-async def test_what_the_caller_has_is_not_sent_again(kind: type[Server | StreamServer], headers: dict[str, str]) -> None:
+async def test_what_the_caller_has_is_not_sent_again(
+    kind: type[Server | StreamServer], headers: dict[str, str]
+) -> None:
     async with served(kind) as session:
         async with session.get("/long.js", headers=headers) as first:
             await first.read()

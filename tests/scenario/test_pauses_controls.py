@@ -44,9 +44,7 @@ def test_control_a_push_worker_without_the_guard_sends_what_is_paused(push: Push
 @pytest.mark.req("P-614")
 @pytest.mark.parametrize(("scope", "name"), [("queue", UPDATE), ("tenant", "acme")])
 def test_control_a_queue_without_the_guard_is_worked_off(billing: Billing, scope: str, name: str) -> None:
-    program = billing.start(
-        "--roles", "payment", mutant=MUTANT, SUBSCRIPTION_SERVICE_URL=billing.subscription_stub.url
-    )
+    program = billing.start("--roles", "payment", mutant=MUTANT, SUBSCRIPTION_SERVICE_URL=billing.subscription_stub.url)
     brake(billing.client(), "pause", scope, name)
     known(program, "calls_paused", f"{scope} {name}")
     sent = update(tenant_id="acme")
@@ -104,9 +102,7 @@ async def _pause(sse: SseStand, program: Program, tenant: str) -> None:
 @pytest.mark.req("P-614")
 async def test_a_paused_tenants_streams_get_nothing_and_anothers_go_on(tenants: SseStand) -> None:
     program = await tenants.start()
-    ours, theirs = [
-        await tenants.read(headers=bearer("ada", tenant_id=tenant)) for tenant in ("acme", "globex")
-    ]
+    ours, theirs = [await tenants.read(headers=bearer("ada", tenant_id=tenant)) for tenant in ("acme", "globex")]
     await _pause(tenants, program, "acme")
     held = await _tell(tenants, "acme", 1)
     await _tell(tenants, "globex", 2)

@@ -1,4 +1,4 @@
-"""The console's files in two: every module and style sheet is in them, in an order that works, or the start says why not."""
+"""The console's files in two: every module and style sheet is in them, or what cannot be joined is named."""
 
 import re
 from importlib.resources import files
@@ -39,13 +39,13 @@ def test_every_style_sheet_is_in_the_one_that_is_served() -> None:
 
 def test_names_are_bound_as_the_module_says() -> None:
     modules = {
-        "app.js": b'import { one as first, two } from "./lib/a.js";\nimport * as all from "./lib/a.js";\n',
+        "app.js": b'import {\n  one as first, two\n} from "./lib/a.js";\nimport * as all from "./lib/a.js";\n',
         "lib/a.js": b'import { b } from "./b.js";\nexport const one = b;\nexport async function two() {}\n',
         "lib/b.js": b"export class b {}\n",
         "pages/p.js": b'import { b } from "../lib/b.js";\n',
     }
     text = joined.script(modules).decode()
-    assert 'const { one: first, two } = $take("lib/a.js");' in text
+    assert 'const {\n  one: first, two\n} = $take("lib/a.js");' in text
     assert 'const all = $take("lib/a.js");' in text
     assert text.count('const { b } = $take("lib/b.js");') == 2
     assert "return { one, two };" in text
@@ -53,7 +53,12 @@ def test_names_are_bound_as_the_module_says() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ['import {\n  one,\n} from "./b.js";', "export { one };", "export default 1;", "export let one = 1;", 'import "./b.js";'],
+    [
+        "export { one };",
+        "export default 1;",
+        "export let one = 1;",
+        'import "./b.js";',
+    ],
 )
 def test_what_cannot_be_joined_is_named(line: str) -> None:
     with pytest.raises(joined.NotJoined, match=r"app\.js has '"):

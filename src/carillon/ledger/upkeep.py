@@ -66,13 +66,20 @@ class UpkeepStore:
         values |= self._words(values["text"])
 
         def steps() -> Steps[tuple[list[Story], int]]:
-            rows = yield Ask("search", {**values, **place, "limit": limit, "offset": offset})
-            places = {row["notification_id"]: row["place"] for row in rows}
-            if most and place["before_us"] is None and not offset and len(rows) < limit:
-                # The page holds all of them.
-                total = min(len(rows), most)
+            first = place["before_us"] is None
+            if 0 < most < ALL and first:
+                # One look finds the page and how many there are: the number ends at `most`, and each has two columns.
+                rows = yield Ask("search", {**values, **place, "limit": max(most, offset + limit), "offset": 0})
+                total, rows = min(len(rows), most), rows[offset : offset + limit]
             else:
-                total = (yield Ask("search_count", {**values, "most": most}))[0]["total"]
+                rows = yield Ask("search", {**values, **place, "limit": limit, "offset": offset})
+                total = 0
+                if most and first and not offset and len(rows) < limit:
+                    # The page holds all of them.
+                    total = len(rows)
+                elif most:
+                    total = (yield Ask("search_count", {**values, "most": most}))[0]["total"]
+            places = {row["notification_id"]: row["place"] for row in rows}
             found = yield from read_stories(list(places), None)
             for story in found:
                 story.notification["place"] = places[story.notification["notification_id"]]

@@ -1,4 +1,4 @@
-"""Files over HTTP: each is packed and tagged once, so that a browser fetches it once and then only asks whether it changed."""
+"""Files over HTTP: each is packed and tagged, so that a browser fetches it once and then asks whether it changed."""
 
 import gzip
 import hashlib

@@ -1,9 +1,9 @@
 """The console's modules in one file, and its style sheets in another: a browser fetches two files and not fifty.
 
-The files are written by hand and served as they are, too; nothing is compiled. Each module becomes a function under its
-path that returns its exports. It runs when somebody imports it for the first time, as a module does, so that a page that
-nobody opens costs nothing. The modules keep to what is joined here: imports stand at the beginning, one a line, and an
-`export` stands before a function, a class or a constant.
+The files are written by hand and served as they are, too; nothing is compiled. Each module becomes a function under
+its path that returns its exports. It runs when somebody imports it for the first time, as a module does, so that a page
+that nobody opens costs nothing. The modules keep to what is joined here: an import names what it wants, and an `export`
+stands before a function, a class or a constant.
 """
 
 import posixpath
@@ -65,5 +65,5 @@ def _module(path: str, text: str, files: Mapping[str, bytes]) -> str:
 
     body = _LATER.sub("$bring(", _EXPORT.sub(exported, _IMPORT.sub(taken, text)))
     if left := _LEFT.search(body):
-        raise NotJoined(f"console: {path} has {left[0]!r}: write imports in one line, exports before what they name")
+        raise NotJoined(f"console: {path} has {left[0]!r}: import by names, and export before what is named")
     return f'$modules.set("{path}", () => {{\n{body.rstrip()}\nreturn {{ {", ".join(names)} }};\n}});\n'
