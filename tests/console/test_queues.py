@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import json
 import re
 from typing import Any
 from uuid import uuid4
@@ -200,3 +201,25 @@ async def test_a_queue_is_paused_and_resumed(console: Console, billing: Billing,
     await page.get_by_role("dialog").get_by_role("button", name="Resume").click()
     await asyncio.to_thread(billing.logged, "success", message_id=message["id"])
     await expect(page.get_by_role("button", name="Pause")).to_be_visible()
+
+
+@pytest.mark.req("P-642")
+async def test_older_ones_are_a_click_away_in_every_list(console: Console, billing: Billing) -> None:
+    now = dt.datetime.now(dt.UTC).isoformat()
+    for number in range(62):
+        billing.redis.lpush(f"{UPDATE}:failed", json.dumps(envelope(id=f"old-{number}", created_at=now)))
+    await push(billing, 26, Reply(), "success")
+    for number in range(9):
+        await console.ask("POST", f"/ops/queues/{UPDATE}/failed/requeue", {"limit": 1, "reason": f"try {number}"})
+    page = await console.open(f"queues/{UPDATE}")
+    lists = (("Failed messages", "failed messages", 50), ("Job logs", "job log", 25), ("Audit", "audit trail", 8))
+    for table, pages, shown in lists:
+        listed = page.get_by_role("table", name=table).locator("tbody tr")
+        group = page.get_by_role("group", name=f"Pages of {pages}")
+        await expect(listed).to_have_count(shown)
+        first = await listed.first.inner_text()
+        await group.get_by_role("button", name="Older").click()
+        await expect(listed.first).not_to_have_text(first)
+        await group.get_by_role("button", name="Newer").click()
+        await expect(listed).to_have_count(shown)
+        await expect(listed.first).to_have_text(first, use_inner_text=True)

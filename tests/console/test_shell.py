@@ -7,6 +7,8 @@ from tests.support.console import PHONE, Console
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+ICON = "/console/icon.svg"
+
 
 @pytest.mark.req("P-541")
 async def test_keys_lead_everywhere_and_a_question_mark_shows_them(console: Console) -> None:
@@ -34,12 +36,18 @@ async def test_letters_in_a_field_are_letters(console: Console) -> None:
     await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-async def test_what_every_page_needs_is_fetched_side_by_side(console: Console) -> None:
+@pytest.mark.req("P-641")
+async def test_a_page_comes_with_one_script_and_one_style_sheet(console: Console) -> None:
     page = await console.open("audit")
-    named = await page.eval_on_selector_all("link[rel=modulepreload]", "links => links.map((link) => link.href)")
-    fetched = await page.evaluate("performance.getEntriesByType('resource').map((one) => one.name)")
-    assert {name.rpartition("/")[2] for name in named} >= {"api.js", "dom.js", "format.js", "forms.js", "pages.js"}
-    assert all(fetched.count(name) == 1 for name in named), "each is fetched once, and none for nothing"
+    fetched = "performance.getEntriesByType('resource').map((one) => new URL(one.name).pathname)"
+    files = [path for path in await page.evaluate(fetched) if path.startswith("/console/") and path != ICON]
+    assert sorted(files) == ["/console/console.css", "/console/console.js"]
+    for name in ("templates", "people", "rehearsal", "drills", "overview"):
+        await page.evaluate("hash => { location.hash = hash; }", f"#/{name}")
+        await expect(page.locator(f"#nav a[data-page={name}]")).to_have_attribute("aria-current", "page")
+        await expect(page.locator("main h1")).to_be_visible()
+    files = [path for path in await page.evaluate(fetched) if path.startswith("/console/") and path != ICON]
+    assert len(files) == 2, "and the other pages are there already"
 
 
 @pytest.mark.req("P-541")

@@ -13,7 +13,7 @@ from tests.scenario.test_endpoints import stand as endpoints_stand
 from tests.support.client import WELCOME, Client, Reply
 from tests.support.dispatches import SECRET as HOOK_SECRET
 from tests.support.listo_stand import SECRET, token
-from tests.support.process import run_carillon
+from tests.support.process import Program, run_carillon
 from tests.support.vendor import Reply as Answer
 from tests.support.vendor import Vendor
 from tests.support.waiting import wait_until
@@ -220,3 +220,18 @@ def test_the_command_line_shows_counts_and_replays(short: Stand, tmp_path: Path)
     assert done.returncode == 0, done
     assert (json.loads(done.stdout)["failed"], json.loads(done.stdout)["replayed"]) == (1, 1)
     assert client.settled(lost)["status"] == "delivered"
+
+
+@pytest.mark.req("P-610")
+def test_where_no_provider_has_endpoints_it_says_what_to_do(tmp_path: Path) -> None:
+    env = {"DATABASE_URL": f"sqlite:///{tmp_path}/c.db", "CARILLON_HTTP__PORT": "0"}
+    with Program("serve", env=env, cwd=tmp_path) as program:
+        client = Client.of(program)
+        body = {"endpoint": "hooks.example.org:443", "since": now(), "reason": "it was down", "dryRun": True}
+        reply = client.call("POST", PATH, body, OVERRIDE)
+        assert (reply.status, reply.body["error"]["code"]) == (400, "UNKNOWN_PROVIDER")
+        assert reply.body["error"]["message"] == (
+            "no provider here calls endpoints of its own: redrive dead letters with POST /api/v1/admin/redrive"
+        )
+        assert client.get("/api/v1/admin/endpoints").body == {"items": [], "totalCount": 0}
+        assert "endpoints" not in client.get("/api/v1/console/surface").body["pages"]

@@ -64,6 +64,9 @@ def test_one_click_under_one_spelling_holds_for_the_others(listo: Listo, given: 
     sent = listo.sent("order_confirmed", "email", headers=ADMIN, recipient=given, category="news")
     story = listo.until(sent, "delivered", headers=ADMIN)
     assert story["recipient"] == given.lower()
+    for asked in (f"recipient={quote(given)}", f"q={quote(given)}", f"q={quote(given[:12].upper())}"):
+        listed = listo.client.get(f"/api/v1/notifications?{asked}", ADMIN).body["items"]
+        assert [one["id"] for one in listed] == [sent], asked
     (call,) = listo.calls("SendGrid", sent)
     path = json.loads(call["body"])["headers"]["List-Unsubscribe"].strip("<>").removeprefix("https://bells.example.org")
     assert listo.client.call("POST", path, b"List-Unsubscribe=One-Click", FORM).status == 200

@@ -15,7 +15,7 @@ from carillon.domain.store import Ask
 from carillon.ledger.postgres.engine import PostgresEngine
 from carillon.ledger.sealing import Codec
 from tests.support.ending import LATE
-from tests.support.mutant import answered, vars_of
+from tests.support.mutant import answered, nothing_is_paused, vars_of
 
 
 def no_outbox() -> None:
@@ -83,7 +83,8 @@ def nothing_told_last() -> None:
 
 
 MUTANTS: dict[str, Callable[[], None]] = {
-    each.__name__: each for each in (no_outbox, no_event_memory, refund_per_attempt, left_late, nothing_told_last)
+    each.__name__: each
+    for each in (no_outbox, no_event_memory, refund_per_attempt, left_late, nothing_told_last, nothing_is_paused)
 }
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from carillon.ledger.postgres import ledger as postgres
 from carillon.ledger.sqlite import ledger as sqlite
 from carillon.ledger.statements import load
 from carillon.outbound import worker
+from carillon.outbound.admission import Admissions
 from carillon.outbound.attempt import Attempts
 from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.in_flight import InFlight
@@ -192,6 +193,28 @@ def no_slow_start() -> None:
     vars_of(worker.Worker, __init__=bold)
 
 
+def nothing_is_paused() -> None:
+    """What operators pause is known, shown and logged, and keeps nothing back."""
+
+    def go_on(self: Admissions, *_: Any) -> None:
+        del self
+
+    def every_lane(_self: worker.Worker, lanes: Any) -> Any:
+        return lanes
+
+    paced = worker.Worker._paced  # noqa: SLF001 - the guard itself
+
+    def at_its_pace(self: worker.Worker, provider: str, space: int) -> int:
+        targets, self._targets = self._targets, None
+        try:
+            return paced(self, provider, space)
+        finally:
+            self._targets = targets
+
+    vars_of(Admissions, _by_hand=go_on)
+    vars_of(worker.Worker, _unpaused=every_lane, _paced=at_its_pace)
+
+
 async def answered(ledger: Any) -> None:
     """However long it takes: what an end without a deadline waits for."""
     while True:
@@ -237,6 +260,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
         no_retry_after,
         no_slow_start,
         digest_without_id,
+        nothing_is_paused,
     )
 }
 

@@ -12,7 +12,7 @@ from carillon.ledger.rabbitmq.deliveries import DeliveryEnds, dead_letter
 from carillon.ledger.rabbitmq.marks import MarkAnswer, Marks, MarkStep
 from carillon.outbound.shutdown import Deadline
 from tests.support.ending import LATE
-from tests.support.mutant import answered, vars_of
+from tests.support.mutant import answered, nothing_is_paused, vars_of
 
 
 def no_marks() -> None:
@@ -43,7 +43,9 @@ def left_late() -> None:
     vars_of(PushWorker, leave=late)
 
 
-MUTANTS: dict[str, Callable[[], None]] = {each.__name__: each for each in (no_marks, ack_before_confirm, left_late)}
+MUTANTS: dict[str, Callable[[], None]] = {
+    each.__name__: each for each in (no_marks, ack_before_confirm, left_late, nothing_is_paused)
+}
 
 if __name__ == "__main__":
     MUTANTS[sys.argv.pop(1)]()

@@ -16,7 +16,7 @@ from carillon.live.attendance import Attendance
 from carillon.live.hub import Hub
 from carillon.live.relay import ReplicaRelay
 from carillon.live.sse import SseProvider
-from tests.support.mutant import vars_of
+from tests.support.mutant import nothing_is_paused, vars_of
 
 
 def sent_when_appended() -> None:
@@ -149,6 +149,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
         seats_without_end,
         tickets_without_end,
         everybody_hears_everything,
+        nothing_is_paused,
     )
 }
 

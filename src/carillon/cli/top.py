@@ -71,18 +71,21 @@ def top(
 def look(remote: Remote) -> dict[str, Any]:
     """The figures of the console's overview, in one document."""
     try:
-        pages = remote.get("/api/v1/console/surface")["pages"]
+        surface = remote.get("/api/v1/console/surface")
     except RemoteFailed as error:
         if error.status == NOT_FOUND:
             sentence = f"{remote.url} shows no console: its blueprint has none, or http.console is off"
             raise RemoteFailed(sentence) from None
         raise
     seen: dict[str, Any] = {"at": _now()}
+    pages, absent = surface["pages"], surface.get("absent", {})
     if "overview" in pages:
         seen["overview"] = remote.get("/api/v1/console/overview")
         seen["providers"] = _providers_of(remote)
     if "queues" in pages:
         seen["queues"] = remote.get("/ops/queues")["queues"]
+    if len(seen) == 1 and "queues" in absent:
+        raise RemoteFailed(f"{remote.url} does not show its queues: {absent['queues']}")
     if len(seen) == 1:
         raise RemoteFailed("this command needs the token of an administrator without a tenant")
     return seen

@@ -279,11 +279,11 @@ class IntakePart(Part):
         lanes, calls = from_settings.lanes(settings), self._calls()
         admin = admin_api.endpoints(ledger, breakers, chains, lanes, clock=clock, ids=new_id)
         admin += skipped_api.endpoints(ledger, lanes, categories)
-        admin += endpoints_api.endpoints(ledger, self._receivers(), lanes) if self._receivers() else []
+        admin += endpoints_api.endpoints(ledger, self._receivers(), lanes)
         if settings.ledger.replay != "redrive":
             # If only producers may send again, administrators may only read.
             admin = [endpoint for endpoint in admin if endpoint.method == "GET"]
-        admin += [] if calls is None else endpoints_api.health_endpoints(calls.everywhere)
+        admin += endpoints_api.health_endpoints(None if calls is None else calls.everywhere)
         known = pauses_api.Known(
             lanes=lanes,
             providers=frozenset(name for chain in chains.values() for name in chain),

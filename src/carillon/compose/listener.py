@@ -26,6 +26,8 @@ OF_OVERVIEW = frozenset({"consoleOverview", "consoleHistory"})
 """The endpoints of the console that a blueprint without an overview does not have."""
 PAGES = ("queues", "overview", "notifications", "dead-letters", "templates", "outbox", "drills", "rehearsal", "streams")
 """The console's pages in the order of its menu."""
+BY_ITSELF = frozenset({"overview"})
+"""The pages that show what the console's own endpoints say; the others ask those of the parts."""
 
 
 class AnyServer(Protocol):
@@ -126,7 +128,7 @@ class Listener(Part):
         process = self._process
         if not access.console_served(process.settings):
             return []
-        pages = {page for part in parts for page in part.pages()}
+        pages, absent = self._pages(parts)
         console = console_api.Console(
             self._ledger.ledger,
             from_settings.lanes(process.settings),
@@ -136,13 +138,23 @@ class Listener(Part):
             pages=[page for page in PAGES if page in pages] + sorted(pages - set(PAGES)),
         )
         console.channels = process.chains
-        missing = rehearsals.absent(process.settings)
-        console.absent = {} if missing is None else {rehearsals.PAGE: missing}
+        console.absent = absent
         console.sandboxes = [] if self._providers is None else list(self._providers.sandboxes)
         asked = console_api.endpoints(console)
         if "overview" not in pages:
             asked = [endpoint for endpoint in asked if endpoint.name not in OF_OVERVIEW]
         return [*console_api.file_endpoints(), *asked]
+
+    def _pages(self, parts: Sequence[Part]) -> tuple[set[str], dict[str, str]]:
+        """The console's pages, and those that this process does not have, each with the reason."""
+        settings = self._process.settings
+        pages = {page for part in parts for page in part.pages()}
+        missing = rehearsals.absent(settings)
+        absent = {} if missing is None else {rehearsals.PAGE: missing}
+        if settings.http.surface != "health":
+            return pages, absent
+        said = 'this page needs the whole API: set http.surface = "full"'
+        return pages & BY_ITSELF, dict.fromkeys(pages - BY_ITSELF, said) | absent
 
 
 def checks_of(parts: Sequence[Part]) -> Checks:

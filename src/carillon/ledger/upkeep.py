@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from carillon.domain.addresses import spellings
 from carillon.domain.claims import Claim
 from carillon.domain.history import Cursor, EndedRoute, Mark
 from carillon.domain.notifications import Story
@@ -60,19 +61,37 @@ class UpkeepStore:
     async def search(
         self, filters: Mapping[str, Any], limit: int, offset: int, most: int = ALL
     ) -> tuple[list[Story], int]:
+        given = filters.get("recipient")
+        if given is None:
+            return await self._search(filters, limit, offset, most)
+        # An address from before there was a canonical spelling has the given one.
+        for each in spellings("email" if "@" in given else "", given):
+            found, total = await self._search({**filters, "recipient": each}, limit, offset, most)
+            if found:
+                break
+        return found, total
+
+    async def _search(self, filters: Mapping[str, Any], limit: int, offset: int, most: int) -> tuple[list[Story], int]:
         values = chosen(filters, SEARCH_FILTERS)
         values["address"] = values.pop("recipient")
         place = {name: values.pop(name) for name in ("before_us", "before_id")}
         values |= self._words(values["text"])
 
         def steps() -> Steps[tuple[list[Story], int]]:
-            rows = yield Ask("search", {**values, **place, "limit": limit, "offset": offset})
-            places = {row["notification_id"]: row["place"] for row in rows}
-            if most and place["before_us"] is None and not offset and len(rows) < limit:
-                # The page holds all of them.
-                total = min(len(rows), most)
+            first = place["before_us"] is None
+            if 0 < most < ALL and first:
+                # One look finds the page and how many there are: the number ends at `most`, and each has two columns.
+                rows = yield Ask("search", {**values, **place, "limit": max(most, offset + limit), "offset": 0})
+                total, rows = min(len(rows), most), rows[offset : offset + limit]
             else:
-                total = (yield Ask("search_count", {**values, "most": most}))[0]["total"]
+                rows = yield Ask("search", {**values, **place, "limit": limit, "offset": offset})
+                total = 0
+                if most and first and not offset and len(rows) < limit:
+                    # The page holds all of them.
+                    total = len(rows)
+                elif most:
+                    total = (yield Ask("search_count", {**values, "most": most}))[0]["total"]
+            places = {row["notification_id"]: row["place"] for row in rows}
             found = yield from read_stories(list(places), None)
             for story in found:
                 story.notification["place"] = places[story.notification["notification_id"]]
@@ -83,6 +102,8 @@ class UpkeepStore:
     def _words(self, text: str | None) -> Row:
         """What `search` compares a free text with; a sealed address is found whole only."""
         plain = None if text is None else text.translate(_WILD)
+        if plain is not None and "@" in plain:
+            plain = plain.lower()
         return {
             "text_address": None if text is None else self._codec.address(text),
             "text_prefix": None if plain is None else f"{plain}%",

@@ -31,7 +31,7 @@ from carillon.web import (
 )
 from carillon.web.about import RequestPlace
 from carillon.web.auth import Tickets
-from carillon.web.endpoint import fixed
+from carillon.web.files import fixed
 from carillon.web.paging import CursorShape
 from carillon.web.problems import unavailable
 

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from carillon.domain.errors import BadIntent, DirectoryUnavailable, LedgerUnavailable, Overloaded
-from carillon.web.endpoint import Endpoint, Routes, pages
+from carillon.web.endpoint import Endpoint, Routes
+from carillon.web.files import pages
 from carillon.web.gate import Gate
 from carillon.web.openapi import document as openapi
 from carillon.web.peers import Proxies, SlowBodies
@@ -22,7 +23,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _log = logging.getLogger(__name__)
-_NO_CONTENT = 204
+_BODILESS = frozenset({204, 304})
 _SAFE = [
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "no-referrer"),
@@ -141,7 +142,7 @@ def encoded(body: object) -> bytes:
 def head(request: Request, reply: Reply, length: int | None) -> list[tuple[str, str]]:
     """All of a reply's headers; one that writes itself has no length, and its connection serves nothing after it."""
     headers = [("x-correlation-id", request.correlation_id)]
-    if reply.status != _NO_CONTENT:
+    if reply.status not in _BODILESS:
         headers.append(("content-type", reply.media_type))
         headers.append(("connection", "close") if length is None else ("content-length", str(length)))
     if not reply.headers:

@@ -1,45 +1,19 @@
-"""The declaration of an endpoint, the endpoints that serve static files, and the table that finds an endpoint."""
+"""The declaration of an endpoint, and the table that finds an endpoint."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from functools import cache
-from importlib.resources import files
 from typing import Any, Literal
 
 import msgspec
 
 from carillon.domain.errors import ConfigurationError
-from carillon.web.about import EVERYBODY, KNOWN, UNDECLARED, About, Callers
+from carillon.web.about import UNDECLARED, About, Callers
 from carillon.web.problems import Problem
 from carillon.web.request import RawBody, Reply, Request
 
 Call = Callable[[Request], Awaitable[Reply]]
 _UNFIT = re.compile(r"[\x00-\x1f\x7f\ufffd]")
 MAX_SEGMENT = 255
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-FRAMED = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'self'"
-)
-"""The policy of a page that shows the HTML of a message: it has styles of its own, and runs and fetches nothing."""
-KINDS = {
-    "css": "text/css; charset=utf-8",
-    "html": "text/html; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "json": "application/json",
-    "svg": "image/svg+xml",
-}
-"""Media types by file extension; files of other kinds are not served."""
-
-_DOCS = {
-    "/docs": "index.html",
-    "/docs/style.css": "style.css",
-    "/docs/schema.js": "schema.js",
-    "/docs/docs.js": "docs.js",
-}
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -169,39 +143,3 @@ def _fit(params: dict[str, str], longest: int) -> dict[str, str]:
         if len(value) > longest or _UNFIT.search(value):
             raise Problem("NOT_FOUND", "nothing has such an id")
     return params
-
-
-def fixed(
-    path: str, content: bytes | Callable[[], bytes], kind: str, *, guarded: bool = False, policy: str = POLICY
-) -> Endpoint:
-    """One file under one path, of a kind in KINDS; a function makes the content when the first caller asks."""
-    media_type = KINDS[kind]
-
-    @cache
-    def reply() -> Reply:
-        text = content if isinstance(content, bytes) else content()
-        return Reply(200, text, {"Content-Security-Policy": policy, "Cache-Control": "no-cache"}, media_type)
-
-    async def call(_: Request) -> Reply:
-        return reply()
-
-    return Endpoint(
-        method="GET",
-        path=path,
-        call=call,
-        name=f"get{path.replace('/', '-').replace('.', '-')}",
-        summary=path,
-        answers=(Answer(status=200, description="The file", media_type=media_type),),
-        about=KNOWN if guarded else EVERYBODY,
-        by_address=True,
-        hidden=True,
-    )
-
-
-def pages(openapi: Callable[[], bytes]) -> list[Endpoint]:
-    """The OpenAPI document for callers of the API, and the page that shows it, without data, for everybody."""
-    folder = files(__package__).joinpath("static")
-    document = fixed("/openapi.json", openapi, "json", guarded=True)
-    return [document] + [
-        fixed(path, folder.joinpath(name).read_bytes(), name.rpartition(".")[2]) for path, name in _DOCS.items()
-    ]

@@ -134,8 +134,11 @@ class Replays:
 
     def _receiver(self, provider: str) -> EndpointProvider:
         found = self._receivers.get(provider)
+        if found is None and not self._receivers:
+            said = "no provider here calls endpoints of its own: redrive dead letters with POST /api/v1/admin/redrive"
+            raise Problem("UNKNOWN_PROVIDER", said)
         if found is None:
-            known = ", ".join(sorted(self._receivers)) or "none"
+            known = ", ".join(sorted(self._receivers))
             raise Problem("UNKNOWN_PROVIDER", f"{provider} calls no endpoints of its own; providers that do: {known}")
         return found
 
@@ -163,11 +166,11 @@ def _view(target: str, health: EndpointHealth) -> EndpointView:
     )
 
 
-def health_endpoints(everywhere: Everywhere) -> list[Endpoint]:
-    """How every endpoint does that was called lately, for operators."""
+def health_endpoints(everywhere: Everywhere | None) -> list[Endpoint]:
+    """How every endpoint does that was called lately, for operators; none does where no provider has endpoints."""
 
     async def show(_: Request) -> Reply:
-        found = await everywhere()
+        found = {} if everywhere is None else await everywhere()
         newest = sorted(found, key=lambda name: (-found[name].ended_at, name))
         items = [_view(name, found[name]) for name in newest[:MOST]]
         return Reply(200, EndpointPage(items=items, total_count=len(found)))

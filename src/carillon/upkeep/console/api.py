@@ -13,10 +13,10 @@ from carillon.domain.lanes import Lanes
 from carillon.domain.ports import Clock
 from carillon.domain.streams import person_of
 from carillon.upkeep.api.notifications import OperatorLedger
-from carillon.upkeep.console import history
+from carillon.upkeep.console import history, joined
 from carillon.upkeep.console.series import Series
 from carillon.web import EVERYBODY, KNOWN, OPERATORS, Answer, Endpoint, Outlet, Reply, Request
-from carillon.web.endpoint import FRAMED, KINDS, POLICY, fixed
+from carillon.web.files import FRAMED, KINDS, POLICY, fixed
 
 MOST_READERS = 200
 _FOLDER = "static"
@@ -93,15 +93,20 @@ def _reader(stream: str, connections: int) -> ReaderView:
 
 def file_endpoints() -> list[Endpoint]:
     """Every file of the folder under /console; the files hold no data, so everybody may read them."""
-    found = [_to_console()]
-    for path, file in _walk(files("carillon.upkeep.console").joinpath(_FOLDER), "/console"):
+    found, texts = [_to_console()], {}
+    for path, file in _walk(files("carillon.upkeep.console").joinpath(_FOLDER), ""):
         kind = file.name.rpartition(".")[2]
-        if kind in KINDS:
-            policy = FRAMED if file.name == "frame.html" else POLICY
-            found.append(fixed(path, file.read_bytes(), kind, policy=policy))
-            if file.name == "index.html":
-                found.append(fixed("/console", file.read_bytes(), kind))
-    return found
+        if kind not in KINDS:
+            continue
+        texts[path] = file.read_bytes()
+        policy = FRAMED if file.name == "frame.html" else POLICY
+        if path != joined.SHEETS:
+            found.append(fixed(f"/console/{path}", texts[path], kind, policy=policy))
+        if path == "index.html":
+            found.append(fixed("/console", texts[path], kind))
+    scripts, styles = ({path: text for path, text in texts.items() if path.endswith(end)} for end in (".js", ".css"))
+    found.append(fixed("/console/console.js", lambda: joined.script(scripts), "js"))
+    return [*found, fixed(f"/console/{joined.SHEETS}", lambda: joined.style(styles), "css")]
 
 
 def _to_console() -> Endpoint:
@@ -126,9 +131,9 @@ def _to_console() -> Endpoint:
 def _walk(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
-            yield from _walk(entry, f"{path}/{entry.name}")
+            yield from _walk(entry, f"{path}{entry.name}/")
         else:
-            yield f"{path}/{entry.name}", entry
+            yield f"{path}{entry.name}", entry
 
 
 class LaneView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

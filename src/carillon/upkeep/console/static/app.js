@@ -3,7 +3,7 @@
 import { ask, follow, Problem, remember, token } from "./lib/api.js";
 import { age, card, empty, fill, h, head, loading, toast } from "./lib/dom.js";
 import * as keys from "./lib/keys.js";
-import { dress, icon, links, PAGES, titleOf } from "./lib/pages.js";
+import { icon, links, PAGES, titleOf } from "./lib/pages.js";
 
 const main = document.getElementById("main");
 const listeners = new Set();
@@ -52,7 +52,7 @@ async function start() {
     return error instanceof Problem && error.status === 401 ? login() : broken(error, start);
   }
   fill(document.getElementById("nav"), links(surface.pages));
-  if (!surface.pages.length) return fill(main, head("Console"), empty("This token may not see any page: use an administrator's token."));
+  if (!surface.pages.length) return fill(main, head("Console"), empty(nothing(surface.absent)));
   // Live ticks show all tenants at once: callers who act for one tenant poll.
   if (WHOLE.some((page) => surface.pages.includes(page))) follow("/api/v1/console/live", tick, lively, new AbortController().signal);
   else lively("polling");
@@ -85,7 +85,6 @@ async function show() {
   listeners.clear();
   keys.forget();
   menu(false);
-  dress(name);
   if (leave) leave();
   leave = null;
   for (const link of document.querySelectorAll("#nav a")) {
@@ -109,6 +108,13 @@ async function show() {
     if (error instanceof Problem && error.status === 401) login();
     else broken(error, show);
   }
+}
+
+/** Why there is no page at all: the settings leave them out, or the caller may not see them. */
+function nothing(absent) {
+  const { rehearsal, ...others } = absent;
+  const [why] = Object.values(others);
+  return why ? sentence(why.replace("this page needs", "the pages need")) : "This token may not see any page: use an administrator's token.";
 }
 
 /** A reason as a sentence of its own. */

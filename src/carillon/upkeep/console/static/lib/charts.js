@@ -99,15 +99,17 @@ function grid(plan, now) {
     h("svg:text", { x: LEFT - 8, y: plan.y(plan.top * share) + 4, "text-anchor": "end", text: say(plan.top * share) }),
   ]);
   const each = Math.max(1, Math.ceil(LABEL_PX / plan.slot));
-  const days = now.times.length > 1 && now.times[now.times.length - 1] - now.times[0] > 86_400;
+  const whole = now.times.length > 1 ? now.times[now.times.length - 1] - now.times[0] : 0;
   const labels = now.times.map((time, at) => (at % each === Math.floor(each / 2) && plan.x(at) < plan.width - 24
-    ? h("svg:text", { x: plan.x(at), y: HEIGHT - 5, "text-anchor": "middle", text: now.when ? now.when(time) : tick(time, days) }) : null));
+    ? h("svg:text", { x: plan.x(at), y: HEIGHT - 5, "text-anchor": "middle", text: now.when ? now.when(time) : tick(time, whole) }) : null));
   return [levels, labels];
 }
 
-function tick(time, days) {
+/** As exact as the whole time needs, so that no two labels are the same. */
+function tick(time, whole) {
   const at = new Date(time * 1000);
-  return days ? at.toLocaleDateString("en-GB", { weekday: "short", day: "numeric" }) : at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  if (whole > 86_400) return at.toLocaleDateString("en-GB", { weekday: "short", day: "numeric" });
+  return at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(whole < 900 ? { second: "2-digit" } : {}) });
 }
 
 function bars(plan, now) {

@@ -1,6 +1,6 @@
 /** Form fields with labels, and redrawing after events. */
 
-import { fill, h } from "./dom.js";
+import { fill, h, toast } from "./dom.js";
 import { number } from "./format.js";
 
 /**
@@ -133,8 +133,9 @@ export function newest() {
  * @param {{items: any[], totalCount: number|null, nextCursor: string|null}} found
  * @param {{cursor?: string, trail: (string|undefined)[]}} state where the page stands, and the cursors of the pages before
  * @param {() => any} turn called when `state` has changed
+ * @param {string} [label] what is turned, where a page has several lists; it tells their buttons apart
  */
-export function pager(found, state, turn) {
+export function pager(found, state, turn, label = "") {
   const count = found.totalCount === null ? null : h("span", { text: `${number(found.totalCount)} in all` });
   if (!state.cursor && !found.nextCursor) return h("p", { class: "pager" }, count);
   const to = (cursor, trail) => () => {
@@ -142,14 +143,29 @@ export function pager(found, state, turn) {
     return turn();
   };
   const before = state.trail[state.trail.length - 1];
+  const id = (word) => [word, ...label.toLowerCase().split(" ").filter(Boolean)].join("-");
   return h(
     "p",
-    { class: "pager" },
-    h("button", { type: "button", id: "newest", text: "Newest", disabled: !state.cursor, onclick: to(undefined, []) }),
-    h("button", { type: "button", id: "newer", text: "Newer", disabled: !state.trail.length, onclick: to(before, state.trail.slice(0, -1)) }),
-    h("button", { type: "button", id: "older", text: "Older", disabled: !found.nextCursor, onclick: to(found.nextCursor, [...state.trail, state.cursor]) }),
+    label ? { class: "pager", role: "group", "aria-label": `Pages of ${label}` } : { class: "pager" },
+    h("button", { type: "button", id: id("newest"), text: "Newest", disabled: !state.cursor, onclick: to(undefined, []) }),
+    h("button", { type: "button", id: id("newer"), text: "Newer", disabled: !state.trail.length, onclick: to(before, state.trail.slice(0, -1)) }),
+    h("button", { type: "button", id: id("older"), text: "Older", disabled: !found.nextCursor, onclick: to(found.nextCursor, [...state.trail, state.cursor]) }),
     count ?? h("span", { text: `${number(found.items.length)} on this page` }),
   );
+}
+
+/**
+ * The same for the lists of queues, whose API writes `next_cursor` and `total`; nothing where all of a list is shown.
+ * @param {any[]} items
+ * @param {{next_cursor: string|null, total?: number}} found
+ * @param {{cursor?: string, trail: (string|undefined)[]}} state
+ * @param {() => Promise<any>} draw
+ * @param {string} label
+ */
+export function turned(items, found, state, draw, label) {
+  if (!state.cursor && !found.next_cursor) return null;
+  const turn = () => draw().catch((error) => toast(error.message, "bad"));
+  return pager({ items, totalCount: found.total ?? null, nextCursor: found.next_cursor }, state, turn, label);
 }
 
 const STOPS = "a[href], button, input, select, textarea, summary, .scroll";

@@ -1,7 +1,6 @@
 /** HTML of a message in a frame without scripts, forms and foreign pictures: its sender is not trusted. */
 
 import { h } from "./dom.js";
-import { sheet } from "./sheet.js";
 
 const PAGE = "/console/frame.html";
 const LEAST = 80;
@@ -13,7 +12,6 @@ const LEAST = 80;
  * @returns {{element: HTMLIFrameElement, show: (html: string, look?: {dark?: boolean}) => void}}
  */
 export function frame(label) {
-  sheet("frame.css");
   const element = h("iframe", { class: "letter-frame", title: label, sandbox: "allow-same-origin", src: PAGE, loading: "eager" });
   let wanted = null;
   let ready = false;

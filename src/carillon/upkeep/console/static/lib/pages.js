@@ -3,9 +3,8 @@
 import { h } from "./dom.js";
 
 /**
- * `page` is the file in pages/ and the first part of the address, `key` opens it after `g`, `icon` is a path of 16 by 16,
- * `style` a stylesheet of its own that is loaded with it.
- * @type {{page: string, title: string, group: string, key: string, icon: string, style?: string}[]}
+ * `page` is the file in pages/ and the first part of the address, `key` opens it after `g`, `icon` is a path of 16 by 16.
+ * @type {{page: string, title: string, group: string, key: string, icon: string}[]}
  */
 export const PAGES = [
   { page: "overview", title: "Overview", group: "", key: "o", icon: "M2 9h3l2-6 3 10 2-4h2" },
@@ -21,7 +20,7 @@ export const PAGES = [
   { page: "categories", title: "Categories", group: "Rules", key: "c", icon: "M2 3h5v5H2zM9 3h5v5H9zM2 10h5v4H2zM9 10h5v4H9z" },
   { page: "digests", title: "Digests", group: "Rules", key: "i", icon: "M3 5l5-3 5 3-5 3zM3 8l5 3 5-3M3 11l5 3 5-3" },
   { page: "drills", title: "Drills", group: "Practice", key: "r", icon: "M8 2v4M5 14h6M8 6l5 8H3z" },
-  { page: "rehearsal", title: "Rehearsal", group: "Practice", key: "h", icon: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12zM8 5v3.5l2.5 1.5", style: "rehearsal.css" },
+  { page: "rehearsal", title: "Rehearsal", group: "Practice", key: "h", icon: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12zM8 5v3.5l2.5 1.5" },
   { page: "outbox", title: "Outbox", group: "Practice", key: "b", icon: "M2 9l2-6h8l2 6v4H2zM2 9h3.5l1 2h3l1-2H14" },
   { page: "audit", title: "Audit", group: "Records", key: "a", icon: "M4 2h8v12H4zM6.5 5h3M6.5 8h3M6.5 11h2" },
 ];
@@ -55,11 +54,4 @@ export function links(names) {
 /** A drawing of 16 by 16, for decoration. */
 export function icon(path) {
   return h("svg:svg", { viewBox: "0 0 16 16", class: "icon", "aria-hidden": "true" }, h("svg:path", { d: path }));
-}
-
-/** The stylesheet of a page, once. */
-export function dress(page) {
-  const style = BY_NAME.get(page)?.style;
-  if (!style || document.querySelector(`link[href="/console/${style}"]`)) return;
-  document.head.append(h("link", { rel: "stylesheet", href: `/console/${style}` }));
 }

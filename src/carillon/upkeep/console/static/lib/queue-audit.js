@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { badge, card, empty, h, table } from "./dom.js";
-import { newest, refill } from "./forms.js";
+import { newest, refill, turned } from "./forms.js";
 import { moment, number } from "./format.js";
 
 const SHOWN = 8;
@@ -14,11 +14,12 @@ const SHOWN = 8;
 export function auditOf(name) {
   const place = h("div", {});
   const asking = newest();
+  const state = { cursor: undefined, trail: [] };
   const draw = async () => {
     const still = asking();
-    const { actions } = await ask("/ops/audit", { query: { queue: name, limit: SHOWN } });
+    const found = await ask("/ops/audit", { query: { queue: name, limit: SHOWN, cursor: state.cursor } });
     if (!still()) return;
-    refill(place, actions.length ? rows(actions, name) : empty("Nobody has requeued a message."));
+    refill(place, found.actions.length ? rows(found.actions, name) : empty("Nobody has requeued a message."), turned(found.actions, found, state, draw, "audit trail"));
   };
   return { element: card("Audit trail", place), draw };
 }

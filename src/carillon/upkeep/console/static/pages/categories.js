@@ -3,11 +3,10 @@
 import { ask } from "../lib/api.js";
 import { card, empty, fill, h, head, num, table } from "../lib/dom.js";
 import { number, percent } from "../lib/format.js";
-import { sheet } from "../lib/sheet.js";
 
 /** @param {HTMLElement} main */
 export async function render(main) {
-  const [found] = await Promise.all([ask("/api/v1/categories"), sheet("people.css")]);
+  const found = await ask("/api/v1/categories");
   fill(main, h("div", { class: "page" }, head("Categories"), found.items.length ? shown(found) : none()));
 }
 

@@ -23,12 +23,12 @@ export async function render(main, shell) {
   const draw = async () => {
     const still = asking();
     const charted = ask("/api/v1/console/history", { query: asked(state) });
+    // Without the page Providers this process serves no list of them. Only operators may see targets: an endpoint may belong to any tenant.
+    const listed = (path) => (shell.surface.pages.includes("providers") ? ask(path).catch(() => ({ items: [] })) : { items: [] });
     const [overview, providers, targets, health] = await Promise.all([
-      ask("/api/v1/console/overview"), ask("/api/v1/admin/providers").catch(() => ({ items: [] })),
-      // Only operators may see them: an endpoint may belong to any tenant.
-      ask("/api/v1/admin/targets").catch(() => ({ items: [] })), ask("/health").catch((error) => error.body)]);
+      ask("/api/v1/console/overview"), listed("/api/v1/admin/providers"), listed("/api/v1/admin/targets"), ask("/health").catch((error) => error.body)]);
     if (!still()) return;
-    const top = (history) => refill(places.top, verdict({ overview, providers: providers.items, targets: targets.items, health }), figures(overview, history, state));
+    const top = (history) => refill(places.top, verdict({ overview, providers: providers.items, targets: targets.items, health }), figures(overview, history, state, shell.surface.pages));
     // A long time in a large ledger takes a moment; the verdict does not wait for it.
     top(known);
     charted.then((history) => {
@@ -37,7 +37,9 @@ export async function render(main, shell) {
       plot(charts, history);
       refill(places.groups, groups(history, state, pick));
     }, (error) => toast(error.message, "bad"));
-    refill(places.bottom, h("div", { class: "two" }, lanes(overview.lanes), carriers(providers.items)), receivers(targets.items, draw), lately(overview.recent));
+    // Where this process lists no providers, it still uses some.
+    const beside = shell.surface.pages.includes("providers") ? h("div", { class: "two" }, lanes(overview.lanes), carriers(providers.items)) : lanes(overview.lanes);
+    refill(places.bottom, beside, receivers(targets.items, draw), lately(overview.recent, shell.surface.pages));
   };
   const choose = (change) => {
     Object.assign(state, change);
@@ -97,7 +99,7 @@ function plot(charts, history) {
 }
 
 /** Tiles: the whole ledger, and how the time compares with as long a time before. */
-function figures(overview, history, state) {
+function figures(overview, history, state, pages) {
   const routes = overview.routes;
   const queued = "#/notifications?status=queued";
   const within = RANGES[state.range]?.[0] ?? "this time";
@@ -120,7 +122,12 @@ function figures(overview, history, state) {
     ["Skipped", routes.skipped, "", "#/notifications?status=skipped", delta("skipped")],
   ];
   return h("dl", { class: "figures" }, shown.map(([name, value, mood, href, said]) =>
-    h("div", {}, h("dt", { text: name }), h("dd", { class: value ? mood : "" }, h("a", { href, id: `figure-${name}`, text: number(value) })), h("dd", { class: "delta", text: said }))));
+    h("div", {}, h("dt", { text: name }), h("dd", { class: value ? mood : "" }, leads(pages, href) ? h("a", { href, id: `figure-${name}`, text: number(value) }) : number(value)), h("dd", { class: "delta", text: said }))));
+}
+
+/** Whether this process has the page of an address. */
+function leads(pages, href) {
+  return pages.includes(href.slice(2).split("?")[0]);
 }
 
 /** By channel, provider, template or tenant; a click shows the charts of one. */
@@ -178,13 +185,13 @@ async function enable(one, draw) {
   }
 }
 
-function lately(recent) {
+function lately(recent, pages) {
   if (!recent.length) return card("Recent events", empty("No failure, no open breaker and no error in this process."));
   return card("Recent events", table("Recent events", ["when", "what", "where", "why"], recent.slice(0, 8).map((one) => [
-    when(one.at), badge(one.verdict ?? one.after ?? WORDS[one.type] ?? one.type, SAID[one.verdict]), one.notification_id
+    when(one.at), badge(one.verdict ?? one.after ?? WORDS[one.type] ?? one.type, SAID[one.verdict]), one.notification_id && pages.includes("notifications")
       // Several attempts of one notification have the same link: their times make them distinct.
       ? h("a", { id: `lately-${one.at}-${one.notification_id}`, href: `#/notifications/${one.notification_id}` }, one.provider ? `${one.channel} by ${one.provider}` : one.channel)
-      : one.endpoint ?? one.provider ?? one.where,
+      : one.endpoint ?? (one.channel && one.provider ? `${one.channel} by ${one.provider}` : one.provider) ?? one.where,
     one.error ?? (one.before ? `was ${one.before}` : one.type in WORDS ? held(one) : "")]), { cards: true }));
 }
 

@@ -6,7 +6,6 @@ import { badge, card, copies, counted, empty, fill, h, head, num, say, table, ti
 import { field, given, refill } from "../lib/forms.js";
 import { number } from "../lib/format.js";
 import { chosen, wishes } from "../lib/person-wishes.js";
-import { sheet } from "../lib/sheet.js";
 
 const NEWEST = 20;
 
@@ -16,7 +15,6 @@ const NEWEST = 20;
  * @param {string[]} rest the person's id
  */
 export async function render(main, shell, [id]) {
-  await sheet("people.css");
   return id ? person(main, shell, id, shell.query.tenant ?? "") : search(main, shell);
 }
 

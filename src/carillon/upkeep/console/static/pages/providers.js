@@ -5,7 +5,6 @@ import { confirm, show as dialog } from "../lib/dialog.js";
 import { badge, card, empty, fill, h, head, num, table, titled, toast, when } from "../lib/dom.js";
 import { area, choice, field, live, newest, refill } from "../lib/forms.js";
 import { millis, number, percent } from "../lib/format.js";
-import { sheet } from "../lib/sheet.js";
 
 const PATH = "/api/v1/admin/pauses";
 const OVERRIDE = { "X-Admin-Override": "true" };
@@ -34,7 +33,7 @@ export async function render(main, shell) {
     ]);
     if (still()) show(parts, { providers: providers.items, pauses: pauses.items, targets: targets.items, overview, audit: audit.items }, draw);
   };
-  await Promise.all([draw(), sheet("providers.css")]);
+  await draw();
   fill(
     main,
     h(

@@ -3,7 +3,7 @@
 import { ask } from "../lib/api.js";
 import { sampled } from "../lib/sampled.js";
 import { badge, card, counted, empty, fill, h, head, num, say, table, toast } from "../lib/dom.js";
-import { choice, field, given, live, refill } from "../lib/forms.js";
+import { choice, field, given, live, newest, refill, turned } from "../lib/forms.js";
 import { millis, moment, number, span } from "../lib/format.js";
 import { auditOf } from "../lib/queue-audit.js";
 import { brake, paused } from "../lib/queue-pause.js";
@@ -156,6 +156,8 @@ function failedOf(name) {
   const chosen = new Set();
   const place = h("div", {});
   const seen = { text: "" };
+  const state = { cursor: undefined, trail: [] };
+  const asking = newest();
   const act = h("button", { class: "primary" });
   const form = h(
     "form",
@@ -166,6 +168,7 @@ function failedOf(name) {
         return requeue(name, chosen, form.elements.reason.value.trim())
           .then(() => {
             chosen.clear();
+            Object.assign(state, { cursor: undefined, trail: [] });
             return draw();
           })
           .catch((error) => toast(error.message, "bad"));
@@ -179,15 +182,18 @@ function failedOf(name) {
     form.hidden = !total;
   };
   const draw = async () => {
-    const found = await ask(`/ops/queues/${encodeURIComponent(name)}/failed`, { query: { limit: FAILED } });
+    const still = asking();
+    const found = await ask(`/ops/queues/${encodeURIComponent(name)}/failed`, { query: { limit: FAILED, cursor: state.cursor } });
+    if (!still()) return;
     labelled(found.total);
-    const text = JSON.stringify(found);
+    const text = JSON.stringify([found, state]);
     // Redraw only on a change: an operator may be selecting rows.
     if (text === seen.text) return;
     seen.text = text;
     refill(
       place,
-      found.messages.length ? messages(found, chosen, () => labelled(found.total)) : empty("There are no failed messages."),
+      found.messages.length ? messages(found, chosen, () => labelled(found.total)) : empty(found.total ? "There are no older ones." : "There are no failed messages."),
+      turned(found.messages, found, state, draw, "failed messages"),
     );
   };
   return { element: card("Failed", place, form), draw };
@@ -204,30 +210,25 @@ function messages(found, chosen, changed) {
     };
     return made;
   };
-  return [
-    table(
-      "Failed messages",
-      ["", "message", "action", "failed runs", "created", "content"],
-      found.messages.map((one) => [
-        box(one),
-        h("code", { text: one.message_id }),
-        one.action,
-        one.attempts === null
-          ? "–"
-          : `${number(one.attempts)}${one.max_attempts === null ? "" : ` of ${number(one.max_attempts)}`}`,
-        moment(one.created_at),
-        h(
-          "details",
-          { id: `content-${one.message_id}` },
-          h("summary", { text: one.text === null ? "payload" : "not a JSON object" }),
-          h("pre", { text: one.text ?? JSON.stringify(one.payload, null, 2) }),
-        ),
-      ]),
-    ),
-    found.total > found.messages.length
-      ? h("p", { class: "quiet", text: `the newest ${number(found.messages.length)} of ${number(found.total)}` })
-      : null,
-  ];
+  return table(
+    "Failed messages",
+    ["", "message", "action", "failed runs", "created", "content"],
+    found.messages.map((one) => [
+      box(one),
+      h("code", { text: one.message_id }),
+      one.action,
+      one.attempts === null
+        ? "–"
+        : `${number(one.attempts)}${one.max_attempts === null ? "" : ` of ${number(one.max_attempts)}`}`,
+      moment(one.created_at),
+      h(
+        "details",
+        { id: `content-${one.message_id}` },
+        h("summary", { text: one.text === null ? "payload" : "not a JSON object" }),
+        h("pre", { text: one.text ?? JSON.stringify(one.payload, null, 2) }),
+      ),
+    ]),
+  );
 }
 
 async function requeue(name, chosen, reason) {
@@ -239,8 +240,12 @@ async function requeue(name, chosen, reason) {
 function logsOf(name) {
   const place = h("div", {});
   const asked = {};
+  const state = { cursor: undefined, trail: [] };
+  const asking = newest();
   const draw = async () => {
-    const found = await ask("/ops/job-logs", { query: { ...asked, queue: name, limit: LOGS } });
+    const still = asking();
+    const found = await ask("/ops/job-logs", { query: { ...asked, queue: name, limit: LOGS, cursor: state.cursor } });
+    if (!still()) return found.job_logs.length;
     refill(
       place,
       found.job_logs.length
@@ -259,7 +264,8 @@ function logsOf(name) {
               one.next_retry_at ? moment(one.next_retry_at) : "",
             ]),
           )
-        : empty(Object.keys(asked).length ? "Nothing matches." : "No message has run yet."),
+        : empty(state.cursor ? "There are no older ones." : Object.keys(asked).length ? "Nothing matches." : "No message has run yet."),
+      turned(found.job_logs, found, state, draw, "job log"),
     );
     return found.job_logs.length;
   };
@@ -271,6 +277,7 @@ function logsOf(name) {
       oninput: () => {
         for (const key of Object.keys(asked)) delete asked[key];
         Object.assign(asked, given(form));
+        Object.assign(state, { cursor: undefined, trail: [] });
         return draw().then((rows) => say(counted(rows, rows === LOGS))).catch(() => {});
       },
       onsubmit: (event) => event.preventDefault(),

@@ -4,7 +4,6 @@ import { ask } from "../lib/api.js";
 import { card, counted, empty, fill, h, head, say, table } from "../lib/dom.js";
 import { choice, field, given, recall } from "../lib/forms.js";
 import { moment, number } from "../lib/format.js";
-import { sheet } from "../lib/sheet.js";
 import { all } from "../lib/template-draft.js";
 import { editor } from "../lib/template-editor.js";
 
@@ -14,7 +13,7 @@ import { editor } from "../lib/template-editor.js";
  * @param {string[]} rest what follows the page in the address
  */
 export async function render(main, shell, rest) {
-  const [catalogue] = await Promise.all([ask("/api/v1/console/templates"), sheet("templates.css")]);
+  const catalogue = await ask("/api/v1/console/templates");
   if (rest[0] === "new" && !rest[1]) return fresh(main, shell, catalogue);
   if (rest.length && rest[0]) return editor(main, shell, catalogue, rest);
   return list(main, shell, catalogue);
