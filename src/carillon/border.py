@@ -15,8 +15,8 @@ import msgspec
 
 from carillon.domain.content.wishes import MOMENTS, NAMES, NO_WISHES, STRUCTURED, SendWishes
 from carillon.domain.errors import BadIntent
-from carillon.domain.patterns import in_words
 from carillon.domain.timing import LATEST_MS
+from carillon.patterns import in_words
 
 MAX_DEPTH = 32
 MAX_INTEGER = 2**63 - 1

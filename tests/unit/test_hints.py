@@ -11,8 +11,8 @@ import carillon
 from carillon.border import hint
 from carillon.config.reading import load
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.patterns import in_words, words_of
 from carillon.doors.http.wire import BatchBody, SendBody
+from carillon.patterns import in_words, words_of
 from carillon.providers import Tools
 from carillon.providers import load as load_provider
 from carillon.providers.http import HttpClient

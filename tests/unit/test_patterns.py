@@ -118,7 +118,7 @@ LONGEST: dict[int, str] = {
         config.reading._PATH config.reading._FIELD config.reading._MEANT config.reading.blueprint_folder/1
         domain.timing._ISO domain.timing._PART domain.timing._SHORT domain.timing._seconds/1
         cli.galaxy._PLACE compose.from_settings._COUNTRY domain.digests._SAID
-        domain.patterns._SAID domain.patterns._WHOLE domain.patterns._STEP
+        patterns._SAID patterns._WHOLE patterns._STEP
         cli._TYPE cli.options._SEVERAL_WORDS config.checks._CALENDAR
         upkeep.rehearsals.plan._SHARE upkeep.rehearsals.plan._PART upkeep.rehearsals.plan._RATE
         ledger.adoption._ADOPTS ledger.adoption._COLUMN ledger.adoption._CREATED ledger.adoption._LENGTH

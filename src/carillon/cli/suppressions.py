@@ -134,9 +134,7 @@ def add(  # noqa: PLR0917 - a command line has many options
     known = sorted(from_settings.chains(load(blueprint, config)))
     if channel not in known:
         raise NoSuchSuppression(f"{channel}: there is no such channel; known: {', '.join(known)}")
-    wrong = unfit_suppression(channel, address)
-    if wrong is not None:
-        raise NoSuchSuppression(wrong[1])
+    _refuse_unfit(channel, address)
     seconds = None if days is None else timedelta(days=days).total_seconds()
     asked = Suppression(channel, address, tenant or SHARED, reason, "operator", seconds)
 
@@ -158,6 +156,12 @@ def add(  # noqa: PLR0917 - a command line has many options
         return
     end = _time(row["expires_at"]) or "it is lifted"
     typer.echo(f"{row['suppression_id']}: nothing more is sent to {row['address']} by {channel} until {end}")
+
+
+def _refuse_unfit(channel: str, address: str) -> None:
+    wrong = unfit_suppression(channel, address)
+    if wrong is not None:
+        raise NoSuchSuppression(wrong[1])
 
 
 @app.command()

@@ -19,7 +19,7 @@ from carillon.config.environment import Tree, steps
 from carillon.config.policies import named_queues, renamed
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.patterns import in_words
+from carillon.patterns import in_words
 
 BLUEPRINTS = files("carillon.blueprints")
 _SECRET_NAME = re.compile(r"secret|password|token|key|credential|authorization|connection_string", re.IGNORECASE)

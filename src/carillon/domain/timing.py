@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from carillon.domain.errors import BadIntent
-from carillon.domain.patterns import in_words
 
 _UNITS = {
     "ns": 1e-9,
@@ -230,6 +229,4 @@ def _digest(said: object) -> DigestWish | None:
             return msgspec.json.decode(said, type=DigestWish)
         return msgspec.convert(said, DigestWish)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise BadIntent(
-            "VALIDATION_ERROR", f"digest must have key and window: {in_words(str(error))}", field="digest"
-        ) from None
+        raise BadIntent("VALIDATION_ERROR", f"digest must have key and window: {error}", field="digest") from None

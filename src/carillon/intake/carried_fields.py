@@ -8,7 +8,7 @@ import msgspec
 from carillon.domain.content.parts import InAppParts, PushParts, check_in_app, check_push
 from carillon.domain.errors import BadIntent, BadTemplate, Place
 from carillon.domain.notifications import Message, Template
-from carillon.domain.patterns import in_words
+from carillon.patterns import in_words
 
 KINDS: dict[str, type[PushParts] | type[InAppParts]] = {"push": PushParts, "inApp": InAppParts}
 """By channel; the channel is also the name of the field in the API and of the file in a folder."""

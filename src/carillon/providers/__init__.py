@@ -13,9 +13,9 @@ import msgspec
 
 from carillon.border import hint
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.patterns import in_words
 from carillon.domain.ports import Clock, Provider, ReceiptReader
 from carillon.domain.receipts import Callback
+from carillon.patterns import in_words
 from carillon.providers.tools import Secret, Tools, decode_secret
 
 __all__ = [
