@@ -24,6 +24,8 @@ disk_free_limit.absolute = 10MB
 vm_memory_high_watermark.absolute = 1GB
 """
 _NAMES = ("a", "b", "c")
+START, PATIENCE = 300.0, 120.0
+"""Seconds in which the cluster forms, and in which a node that was away joins again."""
 
 
 class Mapper(Daemon):
@@ -132,7 +134,7 @@ class RabbitFleet:
         self._mapper.start()
         for node in self.nodes:
             node.start()
-        self.until_whole()
+        self.until_whole(START)
 
     def close(self) -> None:
         for node in self.nodes:
@@ -153,16 +155,42 @@ class RabbitFleet:
             node.kill()
 
     def heal(self) -> None:
-        for node in self.nodes:
-            if not node.running:
-                node.start()
-        self.until_whole()
+        """Who is down is started again; who does not join within a while is restarted, as an operator would."""
+        self._start_missing()
+        try:
+            self.until_whole(PATIENCE)
+        except TimeoutError:
+            outside = self._outside()
+            for node in outside:
+                node.kill()
+            self._start_missing()
+            try:
+                self.until_whole(PATIENCE)
+            except TimeoutError as error:
+                names = ", ".join(node.name for node in outside)
+                raise TimeoutError(f"{error}, although {names} was restarted; {self._said()}") from None
 
-    def until_whole(self, seconds: float = 600) -> None:
-        """Every node sees three running ones."""
+    def until_whole(self, seconds: float) -> None:
+        """Every node sees three running ones; one that ends while it starts is started again, as by systemd."""
 
         def whole() -> bool:
+            self._start_missing()
             seen = [node.see("nodes") for node in self.nodes]
             return all(found and sum(bool(each.get("running")) for each in found) == 3 for found in seen)
 
         wait_until(whole, timeout=seconds, what="three running nodes of RabbitMQ")
+
+    def _start_missing(self) -> None:
+        for node in self.nodes:
+            if not node.running:
+                node.start()
+
+    def _outside(self) -> list[RabbitNode]:
+        """The nodes that the largest group of nodes which see one another does not see; if there is none, all."""
+        views = [found for node in self.nodes if (found := node.see("nodes"))]
+        running = [{str(each["name"])[0] for each in view if each.get("running")} for view in views]
+        together = max(running, key=len, default=set())
+        return [node for node in self.nodes if node.name not in together] or self.nodes
+
+    def _said(self) -> str:
+        return "; ".join(f"{node.name}: {node.log.read_text(errors='replace')[-300:]}" for node in self.nodes)
