@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.process import Program
 from tests.support.push_faults import whereabouts
 from tests.support.push_stand import Push, message, stand_fixture
 from tests.support.vendor import Reply
@@ -16,6 +17,14 @@ AT_ONCE = 10
 HITS = (1, 2, 10)
 ENOUGH = 60
 """So many messages that the tenth pass comes although others went through before."""
+
+
+def until_said(push: Push, program: Program, text: str) -> None:
+    push.until(lambda: text in program.noise, what=text, timeout=40)
+
+
+def until_sent(push: Push, *sent: dict[str, Any]) -> None:
+    push.until(lambda: all(push.mark(each) == "sent" for each in sent), what="every mark sent", timeout=40)
 
 
 def die(push: Push, point: str, sent: list[dict[str, Any]]) -> None:
@@ -67,8 +76,8 @@ def test_an_error_on_the_way_to_a_push(push: Push, point: str) -> None:
         batch = [message() for _ in range(20)]
         sent += batch
         push.publish(*batch)
-        push.until(lambda each=program: f"faultpoint {point}: raise" in each.noise, what=f"{point}@{hit}", timeout=40)
-        push.until(lambda told=batch: all(push.mark(each) == "sent" for each in told), what="marks", timeout=40)
+        until_said(push, program, f"faultpoint {point}: raise")
+        until_sent(push, *batch)
         program.terminate()
         assert program.wait(60) == 0
     push.start()
@@ -91,14 +100,14 @@ def test_a_hang_on_the_way_to_a_push(push: Push, point: str) -> None:
         sent += batch
         zombie = push.start(CARILLON_FAULTPOINTS=f"{point}=stop@{hit}")
         push.publish(*batch)
-        push.until(lambda each=zombie: f"faultpoint {point}: stop" in each.noise, what=f"{point}@{hit}", timeout=40)
+        until_said(push, zombie, f"faultpoint {point}: stop")
         heir = push.start()
         extra = message()
         sent.append(extra)
         push.publish(extra)
-        push.until(lambda told=extra: push.mark(told) == "sent", what="the heir at work", timeout=40)
+        until_sent(push, extra)
         zombie.cont()
-        push.until(lambda told=batch: all(push.mark(each) == "sent" for each in told), what="marks", timeout=40)
+        until_sent(push, *batch)
         for program in (zombie, heir):
             program.terminate()
             assert program.wait(60) == 0

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,10 @@ async def test_an_error_at_every_point_is_gone_over(fleet: Fleet, redis: Redis, 
         assert await asyncio.to_thread(program.wait, 60) == 0
 
 
+def _said(program: Program, text: str) -> bool:
+    return text in program.noise
+
+
 @pytest.mark.req("P-660")
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_hang_at_every_point_moves_nothing_back(fleet: Fleet, redis: Redis, point: str) -> None:
@@ -96,8 +101,7 @@ async def test_a_hang_at_every_point_moves_nothing_back(fleet: Fleet, redis: Red
     for hit, entries in HITS.items():
         ids += await add(redis, *range(entries))
         zombie = fleet.start(f"{point}=stop@{hit}")
-        stopped = f"faultpoint {point}: stop"
-        await becomes(lambda program=zombie: stopped in program.noise, f"{point}@{hit}", seconds=60)
+        await becomes(partial(_said, zombie, f"faultpoint {point}: stop"), f"{point}@{hit}", seconds=60)
         heir = fleet.start()
         # Its lease has to end first.
         await fleet.until_written(ids)

@@ -90,18 +90,18 @@ def _address_space(program: Program) -> int:
 
 
 def wrong_clocks(world: World) -> None:
-    """One process of each crew is an hour ahead, another an hour behind; those of one machine have one clock."""
-    crews = [crew for crew in world.crews if not crew.one_machine]
+    """One process of each crew is an hour ahead, another an hour behind, where that can be."""
+    crews = [crew for crew in world.crews if crew.clocks]
     struck = time.time()
-    for number, shift in ((0, "+1h"), (1, "-1h")):
-        for crew in crews:
+    for crew in crews:
+        for number, shift in enumerate(crew.clocks[: crew.size]):
             faked = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": shift, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
             crew.extra[number] = faked
     _restart_numbers(world, crews, 0, 1)
     time.sleep(10)
     # Where this is not reached, `World.heal` finds by these who runs with a wrong clock.
     for crew in crews:
-        crew.extra[:2] = [{}, {}]
+        crew.extra = [{} for _ in range(crew.size)]
     _restart_numbers(world, crews, 0, 1)
     world.struck = struck
 
@@ -142,7 +142,7 @@ def cut(world: World) -> None:
 def way(
     seconds: float, wrong: Callable[[FaultProxy], object], relays: Callable[[Ways], list[Relay]] = Ways.all
 ) -> Callable[[World], None]:
-    """Something is wrong with ways to all servers for a while; torn connections are made anew in the two seconds after."""
+    """Something is wrong with the ways for a while; torn connections are made anew in the two seconds after it."""
 
     def run(world: World) -> None:
         chosen = relays(world.servers.ways)

@@ -12,6 +12,8 @@ from tests.support.ports import free_port
 from tests.support.rabbitmq import SCRIPT
 from tests.support.waiting import wait_until
 
+# `net_ticktime` is long: on a busy machine a node that is slow to answer would be given up, and a minority pauses itself.
+# Quorum queues have a detector of their own, which finds a leader that hangs within seconds.
 _CONF = """listeners.tcp.1 = 127.0.0.1:{port}
 management.tcp.ip = 127.0.0.1
 management.tcp.port = {web}
@@ -19,7 +21,7 @@ loopback_users = none
 cluster_formation.peer_discovery_backend = classic_config
 {peers}
 cluster_partition_handling = pause_minority
-net_ticktime = 8
+net_ticktime = 30
 disk_free_limit.absolute = 10MB
 vm_memory_high_watermark.absolute = 1GB
 """

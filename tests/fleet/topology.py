@@ -258,11 +258,11 @@ class SmallDisk:
         ballast = self.folder / "ballast"
         free = os.statvfs(self.folder)
         self._run("fallocate", "-l", str(free.f_bavail * free.f_frsize), str(ballast))
-        with ballast.open("ab") as file:
+        # Unbuffered: what is left in a buffer would fail once more when the file is closed.
+        with ballast.open("ab", buffering=0) as file:
             try:
                 while True:
                     file.write(b"\0" * 4096)
-                    file.flush()
             except OSError:
                 return
 

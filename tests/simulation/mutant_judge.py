@@ -1,4 +1,4 @@
-"""A plugin of pytest that judges mutants: one collection, one PostgreSQL, and a fork for each mutant until a test fails.
+"""A plugin of pytest that judges mutants: one collection, one PostgreSQL, and for each a fork until a test fails.
 
     python -m pytest -p tests.simulation.mutant_judge --mutants FILE tests/contract/test_ledger_*.py
 
@@ -43,7 +43,7 @@ def _changed(dialect: str, parts: frozenset[str] | None, mutant: Mutant | None) 
 
 
 # Before anything else of Carillon is imported, so that everybody gets this one.
-statements.load = lambda dialect, parts=None: _changed(dialect, parts, _current)  # type: ignore[assignment, misc]
+statements.load = lambda dialect, parts=None: _changed(dialect, parts, _current)  # type: ignore[assignment]
 
 
 class Judged(msgspec.Struct):

@@ -21,7 +21,18 @@ STATEMENTS: Mapping[str, tuple[str, ...]] = {"sqlite": SQLITE, "postgres": POSTG
 """Acceptance, claim, lease and settlement; live streams and dead letters have tests of their own."""
 
 _ACCEPT = ("intake", "synchronous", "claim_on_accept", "keys", "timing", "preferences", "waiting", "digests", "skipped")
-_CLAIM = ("backlog", "due", "turns", "leases", "ticket_paths", "lost_tickets", "chains", "preferences", "races", "waiting")
+_CLAIM = (
+    "backlog",
+    "due",
+    "turns",
+    "leases",
+    "ticket_paths",
+    "lost_tickets",
+    "chains",
+    "preferences",
+    "races",
+    "waiting",
+)
 _SETTLE = ("settle", "settle_by_place", "adoption", "told", "leases", "outbox", "history")
 NEAREST: Mapping[str, tuple[str, ...]] = {
     "enrol": _ACCEPT,

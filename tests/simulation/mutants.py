@@ -1,6 +1,6 @@
 """`make mutants`: takes each condition out of the ledger's statements, one by one, and lets worlds and tests miss it.
 
-What is known of a mutant is kept beside this file until its statement changes, so a run goes on where the last one ended.
+What is known of a mutant is kept beside this file until its statement changes: a run goes on where the last one ended.
 """
 
 import argparse
@@ -48,7 +48,7 @@ Verdicts = dict[str, Verdict]
 
 
 def every_mutant(engines: list[str], only: list[str]) -> list[Mutant]:
-    found = []
+    found: list[Mutant] = []
     for engine in engines:
         texts = load(engine)
         for name in STATEMENTS[engine]:
@@ -118,7 +118,16 @@ def judged_by_tests(mutants: list[Mutant], cores: int) -> Iterator[tuple[str, Ve
         given.write_bytes(msgspec.json.encode(mutants))
         out = given.with_suffix(".out")
         out.touch()
-        command = [sys.executable, "-m", "pytest", "-p", "tests.simulation.mutant_judge", "-p", "no:cacheprovider", "-q"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "tests.simulation.mutant_judge",
+            "-p",
+            "no:cacheprovider",
+            "-q",
+        ]
         command += ["--workers", "0", "--mutants", str(given), "--judges", str(cores), "-m", "not slow", *asked]
         child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
         try:
@@ -174,7 +183,7 @@ _WHY_STARTS: Mapping[str, str] = {
 
 
 def main() -> int:
-    """Judge the mutants of which nothing is known yet, print each verdict, and write the page from all that is known."""
+    """Judge the mutants of which nothing is known yet, and write the page from all that is known."""
     options = _asked()
     known = {} if options.again else _known()
     mutants = every_mutant(options.engine, options.only)
@@ -248,7 +257,9 @@ def page(before: str, known: Verdicts) -> str:
         own = [verdict for one, verdict in judged if one.engine == engine]
         missed = sum(verdict.by is not None for verdict in own)
         every = sum(one.engine == engine for one in mutants)
-        lines.append(f"- {_TITLES[engine]}: {every} conditions, {len(own)} judged, {missed} missed, {len(own) - missed} not.")
+        lines.append(
+            f"- {_TITLES[engine]}: {every} conditions, {len(own)} judged, {missed} missed, {len(own) - missed} not."
+        )
     lines += ["", "| statement | without | who misses it | what it said |", "| --- | --- | --- | --- |"]
     lines += [f"| {_named(one)} | {_who(verdict)} | {_plain(verdict.said)} |" for one, verdict in judged if verdict.by]
     lines += ["", "## Survivors", "", "| statement | without | why nobody misses it |", "| --- | --- | --- |"]
