@@ -124,8 +124,6 @@ def judged_by_tests(mutants: list[Mutant], cores: int) -> Iterator[tuple[str, Ve
             "pytest",
             "-p",
             "tests.simulation.mutant_judge",
-            "-p",
-            "no:cacheprovider",
             "-q",
         ]
         command += ["--workers", "0", "--mutants", str(given), "--judges", str(cores), "-m", "not slow", *asked]
