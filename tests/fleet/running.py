@@ -131,11 +131,13 @@ class Fleet:
         servers = stack.enter_context(self._make())
         self.say(f"servers ready after {time.monotonic() - began:.0f} s")
         vendors = stack.enter_context(crews.Vendors(self.folder))
+        shares = sum(doors.EVERY[name].share for name in plan.names)
         for name in plan.names:
             crew = crews.EVERY[name](self.folder, servers, vendors, plan.size)
             stack.callback(crew.close)
             self.crews.append(crew)
-            door = doors.EVERY[name](crew, self.folder, plan.rate / len(plan.names), self.dice)
+            rate = plan.rate * doors.EVERY[name].share / shares
+            door = doors.EVERY[name](crew, self.folder, rate, self.dice)
             self.doors.append(door)
         for door in self.doors:
             await door.open()
