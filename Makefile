@@ -89,7 +89,7 @@ fleet: dev ## Start a fleet on this machine to play with: highly available serve
 	@scripts/ensure-servers --fleet
 	@exec $(BIN)/python -m tests.fleet fleet $(ARGS)
 
-prove: dev ## Let faults loose on a fleet under load and write docs/explanation/crash-ledger.md (ARGS="--minutes 30")
+prove: dev ## Let faults loose on a fleet under load and write docs/explanation/crash-ledger.md (ARGS="--minutes 30 --least 100000")
 	@scripts/ensure-servers --fleet
 	@exec $(BIN)/python -m tests.fleet prove $(ARGS)
 
@@ -97,7 +97,7 @@ soak: dev ## A steady 500 notifications a second with a fault every minute: what
 	@scripts/ensure-servers --fleet
 	@exec $(BIN)/python -m tests.fleet soak --minutes $(or $(MINUTES),60) $(ARGS)
 
-mutants: dev ## Take each condition out of the ledger's statements and write docs/explanation/mutants.md: who misses it
+mutants: dev ## Take each condition out of the statements of both ledgers and write docs/explanation/mutants.md: who misses it
 	@$(BIN)/python -m tests.simulation.mutants $(ARGS)
 
 docs: $(VENV)/.installed-docs ## Build the documentation's site into build/site; a dead link fails

@@ -189,3 +189,18 @@ def test_every_point_elsewhere_is_struck_by_a_test_of_its_part() -> None:
     texts = [path.read_text() for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
     striking = "\n".join(text for text in texts if "faults" in text or "FAULTPOINTS" in text or "_POINTS" in text)
     assert {name for name in ELSEWHERE if name not in striking} == set()
+
+
+@pytest.mark.req("P-664")
+def test_the_table_of_crash_points_has_each_of_them_once() -> None:
+    text = (ROOT / "docs" / "explanation" / "reliability.md").read_text()
+    rows = text.partition("## Crash points\n")[2].partition("\n## ")[0].splitlines()
+    told = [name for row in rows if row.startswith("| `") for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert sorted(told) == sorted(points_in(SOURCE))
+    for row in rows:
+        if row.startswith("| `"):
+            names, by = re.findall(r"`(\w+)`", row.split("|")[1]), re.findall(r"`(tests/\S+)`", row)
+            assert by, row
+            texts = "".join((ROOT / path).read_text() for path in by)
+            # Those of the engine are not named in tests: their list is made from the code.
+            assert set(names) == set(POINTS) or all(name in texts for name in names), row

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,19 +52,67 @@ async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
         yield found
 
 
+POINTS = ("after_stream_read", "after_accept_commit", "before_stream_offset")
+HITS = {1: 350, 2: 350, 10: 1200}
+"""Which pass of a point is hit, and how many entries make sure that it comes; a batch has a hundred."""
+
+
+async def never_ahead(fleet: Fleet, redis: Redis) -> None:
+    done = (await redis.get(OFFSET)) or "0-0"
+    assert done == "0-0" or done in fleet.journal.ids(), "the offset is never ahead of what is written"
+
+
 @pytest.mark.req("S1-60", "S1-65", "S1-66")
-@pytest.mark.parametrize("point", ["after_stream_read", "after_accept_commit", "before_stream_offset"])
+@pytest.mark.parametrize("point", POINTS)
 async def test_death_at_every_point_loses_nothing_and_doubles_nothing(fleet: Fleet, redis: Redis, point: str) -> None:
-    ids = await add(redis, *range(350))
-    for hit in (1, 2):
+    ids: list[str] = []
+    for hit, entries in HITS.items():
+        ids += await add(redis, *range(entries))
         program = fleet.start(f"{point}=exit9@{hit}")
-        assert await asyncio.to_thread(program.wait, 60) == -9
-        done = (await redis.get(OFFSET)) or "0-0"
-        written = fleet.journal.ids()
-        assert done == "0-0" or done in written, "the offset is never ahead of what is written"
+        assert await asyncio.to_thread(program.wait, 60) == -9, f"{point}@{hit} was not hit"
+        await never_ahead(fleet, redis)
     fleet.start()
     await fleet.until_written(ids)
     await offset_becomes(redis, ids[-1])
+
+
+@pytest.mark.req("P-660")
+@pytest.mark.parametrize("point", POINTS)
+async def test_an_error_at_every_point_is_gone_over(fleet: Fleet, redis: Redis, point: str) -> None:
+    ids: list[str] = []
+    for hit, entries in HITS.items():
+        program = fleet.start(f"{point}=raise@{hit}")
+        ids += await add(redis, *range(entries))
+        await fleet.until_written(ids)
+        await offset_becomes(redis, ids[-1])
+        assert f"faultpoint {point}: raise" in program.noise, f"{point}@{hit} was not hit"
+        program.terminate()
+        assert await asyncio.to_thread(program.wait, 60) == 0
+
+
+def _said(program: Program, text: str) -> bool:
+    return text in program.noise
+
+
+@pytest.mark.req("P-660")
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_hang_at_every_point_moves_nothing_back(fleet: Fleet, redis: Redis, point: str) -> None:
+    ids: list[str] = []
+    for hit, entries in HITS.items():
+        ids += await add(redis, *range(entries))
+        zombie = fleet.start(f"{point}=stop@{hit}")
+        await becomes(partial(_said, zombie, f"faultpoint {point}: stop"), f"{point}@{hit}", seconds=60)
+        heir = fleet.start()
+        # Its lease has to end first.
+        await fleet.until_written(ids)
+        await offset_becomes(redis, ids[-1])
+        zombie.cont()
+        ids += await add(redis, *range(50))
+        await fleet.until_written(ids)
+        await offset_becomes(redis, ids[-1])
+        for program in (zombie, heir):
+            program.terminate()
+            assert await asyncio.to_thread(program.wait, 60) == 0
 
 
 @pytest.mark.req("S1-56", "S1-67", "S1-70")

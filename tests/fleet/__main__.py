@@ -28,11 +28,18 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=3, help="of each blueprint (3)")
     parser.add_argument("--seed", type=int, default=1, help="chooses the order of faults and their victims (1)")
     parser.add_argument("--blueprints", default=",".join(crews.EVERY), help="some of them, separated by commas")
-    parser.add_argument("--fault", default="", help="only faults whose name holds this text")
+    parser.add_argument(
+        "--only", default="", help="only faults whose names hold one of these texts, each at least once"
+    )
+    parser.add_argument(
+        "--least", type=int, default=0, help="go on until so many were accepted, for half as long again"
+    )
     parser.add_argument("--older", default="HEAD", help="the revision that the rolling upgrade starts from")
     parser.add_argument("--keep", default="", help="a folder for the journals, ledgers and logs of the run")
     parser.add_argument("--plain", action="store_true", help="one server of each kind, as in make test")
-    parser.add_argument("--no-page", action="store_true", help="print the figures and leave the page as it is")
+    parser.add_argument(
+        "--no-page", action="store_true", help="print the figures and leave the page as it is, as --only does"
+    )
     return parser.parse_args()
 
 
@@ -62,8 +69,10 @@ def main() -> int:
         size=given.processes,
         seed=given.seed,
         names=names,
-        only=given.fault,
+        only=given.only,
         older=given.older,
+        least=given.least,
+        ends_on_signals=given.what != "fleet",
         keep=given.keep,
     )
     servers = PlainServers if given.plain else WholeServers
@@ -79,7 +88,7 @@ def main() -> int:
             return soak.main(servers, plan, _say, write=not given.no_page)
         outcome = asyncio.run(run(servers, plan, _say))
         _say(page.text(outcome, servers.__name__))
-        if not given.no_page:
+        if not (given.no_page or given.only):
             page.write(outcome, servers.__name__)
         if not outcome.sound:
             _say(f"NOT SOUND\n{outcome.wrong()}")

@@ -10,6 +10,7 @@ import json
 import re
 import sqlite3
 import sys
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import closing
@@ -35,6 +36,12 @@ GROUP BY notification_id, route_id HAVING count(*) > 1
 _PAID_TWICE = "SELECT subscription_id FROM payments WHERE status = 'success' GROUP BY 1 HAVING count(*) > 1"
 _SUBSCRIPTIONS = "SELECT user_id, subscription_id, 'subscription', status, started_at FROM subscriptions"
 _AUDIT = "SELECT trace_id, trace_id, 'push', status, created_at FROM audit_logs ORDER BY audit_id"
+MOST_SECONDS = 120.0
+"""For one look into a store: one that does not answer must not keep the figures of the others back."""
+WRONGS = (
+    *("lost", "split", "unfinished", "given_up", "never_sent"),
+    *("settled_twice", "renamed", "unexplained", "over_bound", "unread"),
+)
 _OPEN = {"pending", "failed", "processing", "retrying", "not_pushed", None}
 _GIVEN_UP = {"dead_letter"}
 
@@ -96,14 +103,15 @@ class Figures:
     renamed: list[str] = field(default_factory=list)
     unexplained: list[str] = field(default_factory=list)
     over_bound: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    """Why the store of this crew could not be read."""
     repeats: int = 0
     last_ended: float = 0.0
     windows: dict[str, Cell] = field(default_factory=dict)
 
     @property
     def sound(self) -> bool:
-        names = ("lost", "split", "unfinished", "given_up", "never_sent", "settled_twice", "renamed", "unexplained")
-        return not any(getattr(self, name) for name in (*names, "over_bound"))
+        return not any(getattr(self, name) for name in WRONGS)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -120,7 +128,7 @@ async def rows(url: str, schema: str, statement: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=40)) as file:
             return file.execute(statement).fetchall()
     settings = {"search_path": schema or "public"}
-    connection = await asyncpg.connect(url, server_settings=settings, timeout=40)
+    connection = await asyncpg.connect(url, server_settings=settings, timeout=40, command_timeout=MOST_SECONDS)
     try:
         return [tuple(row) for row in await connection.fetch(statement)]
     finally:
@@ -171,7 +179,7 @@ def _push(entry: dict[str, Any]) -> Send:
 
 
 def _streams(url: str) -> Iterable[Send]:
-    client: Any = redis.Redis.from_url(url)
+    client: Any = redis.Redis.from_url(url, socket_timeout=MOST_SECONDS)
     for stream, name in (("gateway:client-events", b"event_id"), ("mail:delivery_commands", b"delivery_id")):
         for entry_id, fields in client.xrange(stream):
             sent = fields[name].decode()
@@ -264,18 +272,20 @@ def count_repeats(figures: Figures, works: dict[str, Work], windows: list[Window
 
 def count_times(figures: Figures, works: dict[str, Work], windows: list[Window]) -> None:
     """How late the work of each window ended, and how long nobody was accepted in it."""
-    answers = sorted(work.answered for work in works.values())
-    gaps = list(pairwise(answers))
+    in_order = sorted(works.values(), key=lambda work: work.answered)
+    answers = [work.answered for work in in_order]
     lost = set(figures.lost)
     for window in windows:
         cell = figures.windows[window.fault]
-        mine = [work for work in works.values() if window.began <= work.answered <= window.ended]
+        first, last = bisect_left(answers, window.began), bisect_right(answers, window.ended)
+        mine = in_order[first:last]
         cell.accepted += len(mine)
         cell.lost += sum(work.key in lost for work in mine)
         ends = [max(work.ended.values()) - work.answered for work in mine if work.ended and not work.open]
         cell.late = round(max([cell.late, *ends]), 2)
-        overlapping = [b - a for a, b in gaps if a <= window.ended and b >= window.began]
-        cell.unavailable = round(max([cell.unavailable, *overlapping]), 2)
+        # The gap in which a window begins, and the one in which it ends, count whole.
+        gaps = [after - before for before, after in pairwise(answers[max(0, first - 1) : last + 1])]
+        cell.unavailable = round(max([cell.unavailable, *gaps]), 2)
 
 
 async def check(folder: Path) -> dict[str, Figures]:
@@ -284,11 +294,24 @@ async def check(folder: Path) -> dict[str, Figures]:
     found: dict[str, Figures] = {}
     for crew, store in json.loads((folder / "stores.json").read_text()).items():
         figures = found[crew] = Figures(crew, windows={window.fault: Cell() for window in windows})
-        works = await gather(crew, folder, store, figures)
-        figures.settled_twice = await settled_twice(crew, store)
+        try:
+            works = await gather(crew, folder, store, figures)
+            figures.settled_twice = await settled_twice(crew, store)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error, redis.RedisError) as error:
+            figures.unread.append(f"{type(error).__name__}: {error}")
+            continue
         judge(figures, works, by_id=crew.startswith(("local", "listo", "billing")), sent=crew != "billing")
         count_repeats(figures, works, windows)
         count_times(figures, works, windows)
+    return found
+
+
+def read(text: str) -> dict[str, Figures]:
+    """The figures that another process printed."""
+    found: dict[str, Figures] = {}
+    for crew, each in json.loads(text).items():
+        windows = {fault: Cell(**cell) for fault, cell in each.pop("windows").items()}
+        found[crew] = Figures(**each, windows=windows)
     return found
 
 

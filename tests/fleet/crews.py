@@ -21,6 +21,7 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 LEASE, CALL = 12.0, 8.0
 """Seconds: how long a claim is held, and how long one call may take."""
 AGAIN_SECONDS = 1.0
+MOST_LINES = 100_000
 _WORK = f"""[ledger]
 lease_seconds = {LEASE}
 [work]
@@ -55,6 +56,8 @@ class Vendors:
 
     def __enter__(self) -> Self:
         for each in (self.hooks, self.mail, self.fcm, self.templates, self.users):
+            # The checker reads the ledgers; a hundred thousand entries in memory would only slow this process.
+            each.most_entries = 1000
             self._stack.enter_context(each)
         return self
 
@@ -73,6 +76,8 @@ class Crew:
     engine: ClassVar[str] = "postgresql"
     listens: ClassVar[bool] = True
     schema: ClassVar[str] = ""
+    clocks: ClassVar[tuple[str, ...]] = ("+1h", "-1h")
+    """By how much the clocks of its first processes may be wrong."""
 
     def __init__(self, folder: Path, servers: Servers, vendors: Vendors, size: int) -> None:
         self.folder = folder / self.name
@@ -120,7 +125,7 @@ class Crew:
             env["CARILLON_LEDGER__ALLOW_MIGRATION"] = "9999"
             command = [sys.executable, "-m", "carillon.cli"]
         given = ("serve", "--config", str(self.config))
-        self.programs[number] = Program(*given, env=env, cwd=self.folder, command=command)
+        self.programs[number] = Program(*given, env=env, cwd=self.folder, command=command, most_lines=MOST_LINES)
 
     def alive(self) -> list[tuple[int, Program]]:
         found = ((number, program) for number, program in enumerate(self.programs) if program is not None)
@@ -155,6 +160,8 @@ class LocalSqlite(Local):
     """The same on one file, which all processes share."""
 
     engine = "sqlite"
+    # All processes of one file are on one machine and so have one clock.
+    clocks = ()
 
     def _store(self) -> str:
         disk = self.folder.parent / "disk"
@@ -266,6 +273,8 @@ class Sse(Crew):
     """From Kafka, into people's streams."""
 
     blueprint = "sse"
+    # With a clock that libfaketime sets forward, librdkafka waits for as long as that: its waits have the true clock.
+    clocks = ("-1h",)
 
     def __init__(self, folder: Path, servers: Servers, vendors: Vendors, size: int) -> None:
         self.topic = servers.kafka.topic(3)
@@ -306,8 +315,14 @@ class Supervisor:
 
     def __init__(self, crews: list[Crew]) -> None:
         self.crews = crews
+        self.troubles: list[str] = []
         self._over = threading.Event()
+        self._ended: dict[tuple[str, int], float] = {}
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    def thread_id(self) -> int | None:
+        return self._thread.native_id
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -318,15 +333,21 @@ class Supervisor:
         self._thread.join(30)
 
     def _run(self) -> None:
-        ended: dict[tuple[str, int], float] = {}
         while not self._over.wait(0.2):
             for crew in self.crews:
-                for number, program in enumerate(crew.programs):
-                    if program is None or program.returncode is None or number in crew.absent:
-                        continue
-                    since = ended.setdefault((crew.name, number), time.monotonic())
-                    if time.monotonic() - since >= AGAIN_SECONDS:
-                        del ended[crew.name, number]
-                        program.close()
-                        crew.restarts += 1
-                        crew.start(number)
+                for number in range(crew.size):
+                    try:
+                        self._look(crew, number)
+                    except Exception as error:  # noqa: BLE001 - without a supervisor nobody would come back
+                        self.troubles.append(f"{crew.name} {number} not started: {type(error).__name__}: {error}")
+
+    def _look(self, crew: Crew, number: int) -> None:
+        program = crew.programs[number]
+        if program is None or program.returncode is None or number in crew.absent:
+            return
+        since = self._ended.setdefault((crew.name, number), time.monotonic())
+        if time.monotonic() - since >= AGAIN_SECONDS:
+            del self._ended[crew.name, number]
+            program.close()
+            crew.restarts += 1
+            crew.start(number)

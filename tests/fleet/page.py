@@ -6,6 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from tests.fleet.checker import Cell
 from tests.fleet.crews import CALL, LEASE
 from tests.fleet.running import Outcome
 
@@ -22,6 +23,7 @@ def text(outcome: Outcome, topology: str) -> str:
     whole = topology == "WholeServers"
     topology = "servers in their highly available form" if whole else "one server of each kind"
     verdict = "everything holds" if outcome.sound else "something does not hold"
+    suffered = outcome.suffered
     lines = [
         f"Run of {time.strftime('%Y-%m-%d')}: {outcome.seconds / 60:.1f} minutes, {len(outcome.faults)} faults,",
         f"seed {outcome.plan.seed}, {outcome.plan.size} processes of each blueprint, {topology}.",
@@ -34,6 +36,8 @@ def text(outcome: Outcome, topology: str) -> str:
         f"Everything was terminal {outcome.quiet_seconds:.0f} s after the end of the load.",
         f"{outcome.restarts} processes were started again. The verdict of the checker: **{verdict}**.",
         "",
+        *([f"The run ended early: {suffered.ended_early}.", ""] if suffered.ended_early else []),
+        *([f"Could not be made: {'; '.join(suffered.not_struck)}.", ""] if suffered.not_struck else []),
         *([] if outcome.sound else ["```text", outcome.wrong(), "```", ""]),
         "Each cell: lost / repeated (in flight at the fault) / latest end after the acceptance in seconds /",
         "longest time without an acceptance in seconds.",
@@ -69,7 +73,7 @@ def _cells(outcome: Outcome) -> list[str]:
     for fault in dict.fromkeys(outcome.faults):
         cells = []
         for name in names:
-            cell = outcome.figures[name].windows[fault]
+            cell = outcome.figures[name].windows.get(fault, Cell())
             cells.append(
                 f"{cell.lost} / {cell.repeated} ({cell.in_flight}) / {cell.late:.1f} / {cell.unavailable:.1f}"
                 if cell.accepted

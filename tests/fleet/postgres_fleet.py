@@ -212,7 +212,7 @@ class PostgresFleet:
             behind = next(node for node in self.nodes if node is not leader)
             behind.kill_all()
             behind.start()
-            self.until_synchronous()
+            self.until_synchronous(2 * PATIENCE)
 
     def version(self) -> str:
         return (self.nodes[0].folder / "data" / "PG_VERSION").read_text().strip()

@@ -12,6 +12,8 @@ from tests.support.ports import free_port
 from tests.support.rabbitmq import SCRIPT
 from tests.support.waiting import wait_until
 
+# `net_ticktime` is long: on a busy machine a node that is slow to answer would be given up, and a minority pauses.
+# Quorum queues have a detector of their own, which finds a leader that hangs within seconds.
 _CONF = """listeners.tcp.1 = 127.0.0.1:{port}
 management.tcp.ip = 127.0.0.1
 management.tcp.port = {web}
@@ -19,11 +21,14 @@ loopback_users = none
 cluster_formation.peer_discovery_backend = classic_config
 {peers}
 cluster_partition_handling = pause_minority
-net_ticktime = 8
+net_ticktime = 30
 disk_free_limit.absolute = 10MB
 vm_memory_high_watermark.absolute = 1GB
 """
 _NAMES = ("a", "b", "c")
+_NODES = "nodes?columns=name,running"
+START, PATIENCE = 300.0, 120.0
+"""Seconds in which the cluster forms, and in which a node that was away joins again."""
 
 
 class Mapper(Daemon):
@@ -103,7 +108,7 @@ class RabbitNode(Daemon):
         """What its HTTP API says; None if it says nothing."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.web}/api/{path}")
         request.add_header("Authorization", "Basic " + base64.b64encode(b"guest:guest").decode())
-        with suppress(OSError, ValueError), urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 - as above
+        with suppress(OSError, ValueError), urllib.request.urlopen(request, timeout=15) as answer:  # noqa: S310 - as above
             return json.load(answer)
         return None
 
@@ -132,7 +137,7 @@ class RabbitFleet:
         self._mapper.start()
         for node in self.nodes:
             node.start()
-        self.until_whole()
+        self.until_whole(START)
 
     def close(self) -> None:
         for node in self.nodes:
@@ -153,16 +158,45 @@ class RabbitFleet:
             node.kill()
 
     def heal(self) -> None:
-        for node in self.nodes:
-            if not node.running:
-                node.start()
-        self.until_whole()
+        """Who is down is started again; who does not join within a while is restarted, as an operator would."""
+        self._start_missing()
+        try:
+            self.until_whole(PATIENCE)
+        except TimeoutError:
+            outside = self._outside()
+            for node in outside:
+                node.kill()
+            self._start_missing()
+            try:
+                self.until_whole(PATIENCE)
+            except TimeoutError as error:
+                names = ", ".join(node.name for node in outside) or "none"
+                raise TimeoutError(f"{error}; restarted: {names}; {self._said()}") from None
 
-    def until_whole(self, seconds: float = 600) -> None:
-        """Every node sees three running ones."""
+    def until_whole(self, seconds: float) -> None:
+        """Every node sees three running ones; one that ends while it starts is started again, as by systemd."""
 
         def whole() -> bool:
-            seen = [node.see("nodes") for node in self.nodes]
+            self._start_missing()
+            seen = [node.see(_NODES) for node in self.nodes]
             return all(found and sum(bool(each.get("running")) for each in found) == 3 for found in seen)
 
         wait_until(whole, timeout=seconds, what="three running nodes of RabbitMQ")
+
+    def _start_missing(self) -> None:
+        for node in self.nodes:
+            if not node.running:
+                node.start()
+
+    def _outside(self) -> list[RabbitNode]:
+        """The nodes that the largest group of nodes which see one another does not see."""
+        views = [found for node in self.nodes if (found := node.see(_NODES))]
+        running = [{str(each["name"])[0] for each in view if each.get("running")} for view in views]
+        together = max(running, key=len, default=set())
+        # If nobody answers, they are slow: to restart all of them would only begin again.
+        return [node for node in self.nodes if node.name not in together] if together else []
+
+    def _said(self) -> str:
+        """The last line of each node's log."""
+        last = {node.name: node.log.read_text(errors="replace").splitlines()[-1:] for node in self.nodes}
+        return "; ".join(f"{name}: {' '.join(lines)}" for name, lines in last.items())

@@ -3,28 +3,33 @@
 import asyncio
 import json
 import os
-import queue
 import random
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from tests.fleet import checker, crews, doors, faults
+from tests.fleet.ordeal import CALM, LONGER, Aside, Ordeal, Suffered
 from tests.fleet.topology import Servers, SmallDisk
 from tests.fleet.world import World
+from tests.support.process import Program
 
-CALM = 3.0
+ROOT = Path(__file__).parents[2]
 PRIORITY = -10
 LONGEST_REST = 120.0
 QUIET = 60.0
 """Seconds after the last fault in which everything must have ended."""
+LONGEST_QUIET = 180.0
+"""So long it is waited for, to say how late it was."""
+LONGEST_CHECK = 300.0
 
 
 @dataclass(frozen=True)
@@ -38,9 +43,12 @@ class Plan:
     short: bool = False
     names: tuple[str, ...] = tuple(crews.EVERY)
     only: str = ""
+    """Parts of the names of faults, between commas: each of these strikes at least once."""
     older: str = "HEAD"
     least: int = 0
-    """The load goes on after the faults until so many were accepted."""
+    """The load goes on after the time until so many were accepted."""
+    ends_on_signals: bool = False
+    """Whether SIGINT and SIGTERM end the faults early, and the figures follow."""
     keep: str = ""
     """A folder that gets the journals, ledgers, windows and logs of the run."""
 
@@ -54,10 +62,14 @@ class Outcome:
     seconds: float
     quiet_seconds: float
     """How long after the end of the load everything was terminal."""
-    faults: list[str] = field(default_factory=list)
+    suffered: Suffered
     restarts: int = 0
-    exits: list[int] = field(default_factory=list)
-    troubles: list[str] = field(default_factory=list)
+    exits: list[int | None] = field(default_factory=list)
+    """None is a process that did not end."""
+
+    @property
+    def faults(self) -> list[str]:
+        return self.suffered.faults
 
     @property
     def accepted(self) -> int:
@@ -65,18 +77,21 @@ class Outcome:
 
     @property
     def sound(self) -> bool:
-        return all(each.sound for each in self.figures.values()) and not self.troubles
+        return not self.wrong()
 
     def wrong(self) -> str:
         """What does not hold, in words."""
-        lists = ("lost", "split", "unfinished", "given_up", "never_sent", "settled_twice", "renamed", "unexplained")
         said = [
             f"{crew}: {name} {len(found)}: {found[:3]}"
             for crew, each in self.figures.items()
-            for name in (*lists, "over_bound")
+            for name in checker.WRONGS
             if (found := getattr(each, name))
         ]
-        return "\n".join([*said, *self.troubles])
+        if self.quiet_seconds > QUIET:
+            said.append(f"everything was terminal only after {self.quiet_seconds:.0f} s")
+        if None in self.exits:
+            said.append(f"{self.exits.count(None)} processes did not end within a minute")
+        return "\n".join([*said, *self.suffered.troubles])
 
 
 class Fleet:
@@ -93,6 +108,8 @@ class Fleet:
         self.doors: list[doors.Door] = []
         self.crews: list[crews.Crew] = []
         self.world: World
+        self.supervisor: crews.Supervisor
+        self.ordeal: Ordeal
 
     async def __aenter__(self) -> Self:
         try:
@@ -114,11 +131,13 @@ class Fleet:
         servers = stack.enter_context(self._make())
         self.say(f"servers ready after {time.monotonic() - began:.0f} s")
         vendors = stack.enter_context(crews.Vendors(self.folder))
+        shares = sum(doors.EVERY[name].share for name in plan.names)
         for name in plan.names:
             crew = crews.EVERY[name](self.folder, servers, vendors, plan.size)
             stack.callback(crew.close)
             self.crews.append(crew)
-            door = doors.EVERY[name](crew, self.folder, plan.rate / len(plan.names), self.dice)
+            rate = plan.rate * doors.EVERY[name].share / shares
+            door = doors.EVERY[name](crew, self.folder, rate, self.dice)
             self.doors.append(door)
         for door in self.doors:
             await door.open()
@@ -128,12 +147,26 @@ class Fleet:
             for crew in self.crews:
                 crew.start(number)
             await asyncio.gather(*(asyncio.to_thread(crew.wait_ready) for crew in self.crews))
-        stack.enter_context(crews.Supervisor(self.crews))
+        self.supervisor = stack.enter_context(crews.Supervisor(self.crews))
         older = None if plan.older == "HEAD" else faults.source_of(plan.older, self.folder)
         self.world = World(servers, vendors, self.crews, disk, self.dice, older)
+        self.ordeal = Ordeal(self.world, self._aside, self.folder / "windows.jsonl", self._say_with_count)
         self._describe(servers)
-        _come_first()
+        _come_first(self._aside.thread_id, self.supervisor.thread_id)
+        for number in (signal.SIGINT, signal.SIGTERM) if plan.ends_on_signals else ():
+            asyncio.get_running_loop().add_signal_handler(number, self._told_to_end)
         self.say(f"{len(self.crews) * plan.size} processes ready after {time.monotonic() - began:.0f} s")
+
+    def _say_with_count(self, text: str) -> None:
+        self.say(f"{text}; {self.accepted} accepted")
+
+    def _told_to_end(self) -> None:
+        """The first time the fault under way ends and the figures follow; the second time everything ends at once."""
+        self.say("ending after this fault; once more ends at once")
+        self.ordeal.end("it was told to end")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().remove_signal_handler(number)
+            signal.signal(number, signal.default_int_handler)
 
     def _describe(self, servers: Servers) -> None:
         stores = {
@@ -141,43 +174,32 @@ class Fleet:
         }
         (self.folder / "stores.json").write_text(json.dumps(stores))
 
-    async def suffer(self, chosen: Sequence[faults.Fault], seconds: float) -> tuple[list[str], list[str]]:
-        """One fault after another until the time is up, in order and then shuffled; their names, and what failed."""
-        done: list[str] = []
-        troubles: list[str] = []
-        began = time.monotonic()
-        turn = 0
-        order = list(chosen)
-        while not done or time.monotonic() - began < seconds:
-            if turn and turn % len(chosen) == 0:
-                self.dice.shuffle(order)
-            fault = order[turn % len(chosen)]
-            turn += 1
-            await asyncio.sleep(CALM)
-            self.say(f"{time.monotonic() - began:5.0f} s  {fault.name}")
-            window: dict[str, Any] = {"fault": fault.name, "began": time.time()}
-            try:
-                await self._aside.run(partial(fault.run, self.world))
-            except Exception as error:  # noqa: BLE001 - a fault that cannot be healed is a finding, and the run goes on
-                troubles.append(f"{fault.name}: {type(error).__name__}: {error}")
-                self.say(troubles[-1])
-            window |= {"ended": time.time(), "struck": self.world.struck, "until": self.world.until}
-            with (self.folder / "windows.jsonl").open("a") as file:
-                file.write(json.dumps(window) + "\n")
-            done.append(fault.name)
-        return done, troubles
-
     async def settle(self) -> tuple[dict[str, checker.Figures], float]:
         """Wait until nothing is open any more; the figures, and how long that took."""
         began = time.monotonic()
         while True:
-            figures = await checker.check(self.folder)
+            took = time.monotonic() - began
+            figures = await self._checked()
             # What a broker still holds has no row yet: it is lost only if none comes.
             left = sum(len(each.lost) + len(each.unfinished) + len(each.never_sent) for each in figures.values())
-            took = time.monotonic() - began
-            if not left or took > QUIET:
+            if not left or took > LONGEST_QUIET:
                 return figures, took
+            self.say(f"         {left} not yet at their end after {took:.0f} s")
             await asyncio.sleep(1)
+
+    async def _checked(self) -> dict[str, checker.Figures]:
+        """In a process of its own: reading everything here would hold up vendors and relays, which others wait for."""
+        command = ("nice", "-n", str(-PRIORITY), sys.executable, "-m", "tests.fleet.checker", str(self.folder))
+        pipe = asyncio.subprocess.PIPE
+        child = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=pipe, stderr=pipe)
+        try:
+            text, errors = await asyncio.wait_for(child.communicate(), LONGEST_CHECK)
+        finally:
+            if child.returncode is None:
+                child.kill()
+        if not text:
+            raise RuntimeError(f"the checker: {errors.decode()[-500:]}")
+        return checker.read(text.decode())
 
     @property
     def accepted(self) -> int:
@@ -193,63 +215,44 @@ class Fleet:
                 if program is not None:
                     (folder / f"log-{crew.name}-{number}.jsonl").write_text(program.tail(100_000))
 
-    async def end(self) -> list[int]:
-        """Every process is told to stop; their exit codes."""
+    async def end(self) -> list[int | None]:
+        """Every process is told to stop; their exit codes, None for one that does not end."""
         programs = []
         for crew in self.crews:
             crew.absent |= set(range(crew.size))
             programs += [program for _, program in crew.alive()]
         for program in programs:
             program.terminate()
-        return list(await asyncio.gather(*(asyncio.to_thread(program.wait, 60) for program in programs)))
+
+        def code(program: Program) -> int | None:
+            with suppress(subprocess.TimeoutExpired):
+                return program.wait(60)
+            return None
+
+        return list(await asyncio.gather(*(asyncio.to_thread(code, program) for program in programs)))
 
 
-def _come_first() -> None:
-    """Producers, relays and vendors come before what is measured: where the machine is full, they must not be late."""
-    for task in Path("/proc/self/task").iterdir():
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, int(task.name), PRIORITY)
+def _come_first(*others: int | None) -> None:
+    """Producers, relays and vendors come before what is measured: where the machine is full, they must not be late.
 
-
-class Aside:
-    """One thread for all faults, for which Ctrl-C does not wait: a fault may wait for servers that are ended meanwhile.
-
-    It lives as long as the process: servers that a fault starts again are ended when the thread that started them ends.
+    The threads that start processes and servers do not: what they start would have their priority.
     """
+    for task in Path("/proc/self/task").iterdir():
+        if int(task.name) not in others:
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, int(task.name), PRIORITY)
 
-    def __init__(self) -> None:
-        self._works: queue.SimpleQueue[tuple[Callable[[], None], Callable[[BaseException | None], None]]]
-        self._works = queue.SimpleQueue()
-        threading.Thread(target=self._work, daemon=True).start()
 
-    async def run(self, work: Callable[[], None]) -> None:
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
+def _more(fleet: Fleet, chosen: int) -> Callable[[int, float], bool]:
+    """Whether another fault follows."""
+    plan = fleet.plan
+    least = chosen if plan.only else 1
 
-        def told(error: BaseException | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
+    def more(turn: int, seconds: float) -> bool:
+        short = fleet.accepted < plan.least and seconds < plan.seconds * LONGER
+        return turn < least or seconds < plan.seconds or short
 
-        def tell(error: BaseException | None) -> None:
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(told, error)
-
-        self._works.put((work, tell))
-        await done
-
-    def _work(self) -> None:
-        while True:
-            work, tell = self._works.get()
-            found: BaseException | None = None
-            try:
-                work()
-            except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
-                found = error
-            tell(found)
+    return more
 
 
 async def run(servers: Callable[[], Servers], plan: Plan, say: Callable[[str], None] = print) -> Outcome:
@@ -257,19 +260,31 @@ async def run(servers: Callable[[], Servers], plan: Plan, say: Callable[[str], N
         over = asyncio.Event()
         began = time.monotonic()
         load = [asyncio.create_task(door.run(over.is_set)) for door in fleet.doors]
-        chosen = [fault for fault in faults.applicable(fleet.world, short=plan.short) if plan.only in fault.name]
+        chosen = faults.applicable(fleet.world, short=plan.short, only=plan.only)
         await asyncio.sleep(CALM)
-        done, troubles = await fleet.suffer(chosen, plan.seconds)
+        await fleet.ordeal.suffer(chosen, _more(fleet, len(chosen)))
         await asyncio.sleep(CALM)
         patience = time.monotonic() + LONGEST_REST
-        while fleet.accepted < plan.least and time.monotonic() < patience:  # noqa: ASYNC110 - journals tell nobody
+        suffered = fleet.ordeal.suffered
+        while not suffered.ended_early and fleet.accepted < plan.least and time.monotonic() < patience:  # noqa: ASYNC110 - journals tell nobody
             await asyncio.sleep(0.5)
         over.set()
         await asyncio.gather(*load)
-        seconds = time.monotonic() - began
+        return await concluded(fleet, time.monotonic() - began)
+
+
+async def concluded(fleet: Fleet, seconds: float) -> Outcome:
+    """What the checker says after the load has ended; whatever fails here is a trouble among others."""
+    suffered = fleet.ordeal.suffered
+    figures: dict[str, checker.Figures] = {}
+    quiet = 0.0
+    try:
         figures, quiet = await fleet.settle()
-        exits = await fleet.end()
-        restarts = sum(crew.restarts for crew in fleet.crews)
-        if plan.keep:
-            fleet.keep(Path(plan.keep))
-        return Outcome(plan, figures, seconds, quiet, done, restarts, exits, troubles)
+    except (OSError, RuntimeError, TimeoutError) as error:
+        suffered.troubles.append(f"not checked: {type(error).__name__}: {error}")
+    exits = await fleet.end()
+    suffered.troubles += fleet.supervisor.troubles
+    if fleet.plan.keep:
+        fleet.keep(Path(fleet.plan.keep))
+    restarts = sum(crew.restarts for crew in fleet.crews)
+    return Outcome(fleet.plan, figures, seconds, quiet, suffered, restarts, exits)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from tests.fleet.topology import WholeServers
-from tests.fleet.world import World
+from tests.fleet.world import NotStruckError, World
 
 
 def kill_server(name: str) -> Callable[[World], None]:
@@ -22,8 +22,10 @@ def kill_server(name: str) -> Callable[[World], None]:
 def broker_down(world: World) -> None:
     with world.striking():
         world.servers.kafka.tell("down", 2)
-        time.sleep(6)
-        world.servers.kafka.tell("up", 2)
+        try:
+            time.sleep(6)
+        finally:
+            world.servers.kafka.tell("up", 2)
 
 
 # --- servers in their highly available form --------------------------------------------------------------------------
@@ -38,10 +40,15 @@ def _whole(world: World) -> WholeServers:
 
 
 def switch_postgres(world: World) -> None:
+    postgres = _whole(world).postgres
     with world.striking():
-        _whole(world).postgres.switch_over()
-        _whole(world).postgres.until_led()
-        _whole(world).postgres.heal()
+        try:
+            postgres.switch_over()
+        except (LookupError, RuntimeError) as error:
+            postgres.heal()
+            raise NotStruckError(str(error)) from error
+        postgres.until_led()
+        postgres.heal()
     world.until_ready()
 
 
@@ -68,8 +75,10 @@ def stop_etcd(world: World) -> None:
     servers = _whole(world)
     with world.striking():
         servers.postgres.etcd.pause()
-        time.sleep(7)
-        servers.postgres.etcd.resume()
+        try:
+            time.sleep(7)
+        finally:
+            servers.postgres.etcd.resume()
         servers.postgres.until_led()
         servers.postgres.heal()
     world.until_ready()
@@ -90,9 +99,11 @@ def stop_redis(world: World) -> None:
     with world.striking():
         stuck = fleet.primary()
         stuck.pause()
-        fleet.until_led_by_other(stuck)
-        time.sleep(2)
-        stuck.resume()
+        try:
+            fleet.until_led_by_other(stuck)
+            time.sleep(2)
+        finally:
+            stuck.resume()
         fleet.heal()
     world.until_ready()
 
@@ -120,7 +131,9 @@ def stop_rabbit(world: World) -> None:
     with world.striking():
         node = fleet.leader_of("push.queue")
         node.pause()
-        time.sleep(12)
-        node.resume()
-        fleet.until_whole()
+        try:
+            time.sleep(12)
+        finally:
+            node.resume()
+        fleet.heal()
     world.until_ready()

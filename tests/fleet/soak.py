@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.fleet import faults, page
-from tests.fleet.running import CALM, Fleet, Outcome, Plan
+from tests.fleet.ordeal import CALM
+from tests.fleet.running import Fleet, Outcome, Plan, concluded
 from tests.fleet.topology import Servers
 from tests.support.servers import find_binary
 
@@ -72,24 +73,22 @@ async def run(servers: Callable[[], Servers], plan: Plan, say: Callable[[str], N
         load = [asyncio.create_task(door.run(over.is_set)) for door in fleet.doors]
         chosen = [each for each in faults.applicable(fleet.world, short=False) if each.name.startswith(_CALM_FAULTS)]
         samples: list[Sample] = []
-        done: list[str] = []
-        troubles: list[str] = []
-        while time.monotonic() - began < plan.seconds:
+        while time.monotonic() - began < plan.seconds and not fleet.ordeal.suffered.ended_early:
             minute = time.monotonic()
-            names, wrong = await fleet.suffer([fleet.dice.choice(chosen)], 0)
-            done += names
-            troubles += wrong
+            await fleet.ordeal.strike(fleet.dice.choice(chosen), f"{minute - began:5.0f} s")
             await asyncio.sleep(max(0.0, EVERY_SECONDS - (time.monotonic() - minute)))
-            samples.append(await asyncio.to_thread(look, fleet, began))
+            # A look that fails, because a server is just changing, is no reason to end an hour of load.
+            try:
+                samples.append(await asyncio.to_thread(look, fleet, began))
+            except (OSError, subprocess.SubprocessError) as error:
+                say(f"not looked at: {error}")
+                continue
             say(str(samples[-1]))
         over.set()
         await asyncio.gather(*load)
         seconds = time.monotonic() - began
         await asyncio.sleep(CALM)
-        figures, quiet = await fleet.settle()
-        exits = await fleet.end()
-        restarts = sum(crew.restarts for crew in fleet.crews)
-        return Outcome(plan, figures, seconds, quiet, done, restarts, exits, troubles), samples
+        return await concluded(fleet, seconds), samples
 
 
 def text(outcome: Outcome, samples: list[Sample]) -> str:

@@ -95,6 +95,9 @@ class Relay:
 
         asyncio.run_coroutine_threadsafe(changed(), self._loop).result(20)
 
+    def heal(self) -> None:
+        self.do(lambda proxy: proxy.heal())
+
     def close(self) -> None:
         asyncio.run_coroutine_threadsafe(self.proxy.__aexit__(), self._loop).result(20)
 
@@ -157,6 +160,10 @@ class Servers:
     def _start(self) -> None:
         raise NotImplementedError
 
+    def heal(self) -> None:
+        """Whatever is down or stopped runs again."""
+        raise NotImplementedError
+
     def dsn(self, database: str, number: int | None = None) -> str:
         """Past the relays without a number; else as the process of that number reaches it."""
         port = self.postgres_port if number is None else self.ways.port("ledger", number)
@@ -193,6 +200,14 @@ class PlainServers(Servers):
             self._stack.enter_context(each)
         self.postgres_port, self.redis_port, self.rabbit_port = self.postgres.port, self.redis.port, self.rabbit.port
 
+    def heal(self) -> None:
+        for each in (self.postgres, self.redis, self.rabbit):
+            if each.running:
+                each.resume()
+            else:
+                each.start()
+        self.kafka.tell("up", 2)
+
 
 class WholeServers(Servers):
     """Each in its highly available form."""
@@ -214,11 +229,20 @@ class WholeServers(Servers):
         for each in (self.postgres, self.redis, self.rabbit):
             each.start()
 
+    def heal(self) -> None:
+        for each in (self.postgres.etcd, *self.postgres.nodes, *self.redis.servers, *self.rabbit.nodes):
+            if each.running:
+                each.resume()
+        self.kafka.tell("up", 2)
+        for fleet in (self.postgres, self.redis, self.rabbit):
+            fleet.heal()
+
 
 class SmallDisk:
     """A file system of its own that can be full or frozen; without root a plain folder that can be neither."""
 
-    def __init__(self, folder: Path, megabytes: int = 256) -> None:
+    def __init__(self, folder: Path, megabytes: int = 1024) -> None:
+        """Large enough for half an hour of notifications: full it is only when a fault fills it."""
         self.folder = folder / "disk"
         self.folder.mkdir()
         self._image = folder / "disk.img"
@@ -234,11 +258,11 @@ class SmallDisk:
         ballast = self.folder / "ballast"
         free = os.statvfs(self.folder)
         self._run("fallocate", "-l", str(free.f_bavail * free.f_frsize), str(ballast))
-        with ballast.open("ab") as file:
+        # Unbuffered: what is left in a buffer would fail once more when the file is closed.
+        with ballast.open("ab", buffering=0) as file:
             try:
                 while True:
                     file.write(b"\0" * 4096)
-                    file.flush()
             except OSError:
                 return
 
@@ -251,6 +275,11 @@ class SmallDisk:
 
     def thaw(self) -> None:
         self._run("fsfreeze", "-u", str(self.folder))
+
+    def heal(self) -> None:
+        if self.real:
+            self.thaw()
+        self.empty()
 
     def close(self) -> None:
         if self.real:

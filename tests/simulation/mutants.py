@@ -1,111 +1,152 @@
-"""`make mutants`: takes each condition out of the ledger's statements, one by one, and lets worlds miss it."""
+"""`make mutants`: takes each condition out of the ledger's statements, one by one, and lets worlds and tests miss it.
+
+What is known of a mutant is kept beside this file until its statement changes: a run goes on where the last one ended.
+"""
 
 import argparse
-import re
+import os
+import sqlite3
+import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
 from carillon.compose.ledger import parts_needed
-from carillon.ledger.statements import load
-from tests.simulation.ground import settings_of
+from carillon.ledger.statements import fixed, load
+from tests.simulation.ground import empty_ledger, settings_of
+from tests.simulation.mutant_texts import STATEMENTS, Mutant, mutants_of, mutated
 from tests.simulation.swarm import harsh
 from tests.simulation.world import World
 
-PAGE = Path("docs/explanation/mutants.md")
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "explanation" / "mutants.md"
+KNOWN = Path(__file__).with_name("mutants.json")
 MISSED = "## Missed"
-STATEMENTS = (
-    "enrol",
-    "enrolled_ticket",
-    "take_due",
-    "own_lease",
-    "ticket_anew",
-    "claimable",
-    "expired",
-    "lapse",
-    "ripe",
-    "queue_tickets",
-    "claim_candidates",
-    "claim",
-    "end_leases",
-    "extend",
-    "settle_finished",
-    "settle_judge",
-    "settle",
-    "settle_note",
-    "settle_answered",
-)
-"""Acceptance, claim, lease and settlement; live streams, caps and dead letters have tests of their own."""
 SEEDS = range(1, 6)
 DELIVERIES, CRASHES = 200, 4
 MOST_TURNS, PATIENCE_SECONDS = 60_000, 1500.0
-_WORD = re.compile(r"\b(?:AND|OR|WHERE|ORDER|GROUP|LIMIT|RETURNING|UNION|ON|WHEN|THEN|ELSE|END|AS|SET|FROM)\b|[();]")
-_COMMENT = re.compile(r"--[^\n]*")
-
-
-class Mutant(msgspec.Struct, frozen=True):
-    """One condition of one statement, and the statement without it."""
-
-    statement: str
-    condition: str
-    text: str
+NO_SQL = "no SQL"
+WORLD = "a world"
+_NOT_ASKED = ("plans", "copy", "from_a17ead2", "from_a452e25", "migrate", "connections", "postgres_silent", "controls")
+"""Files of tests/contract/test_ledger_*.py that look at plans, other releases or connections."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What came of one mutant: the first promise that it broke, or nothing."""
+    """What came of one mutant: who missed its condition first and what was said, or nothing."""
 
-    mutant: Mutant
-    killed_by: str | None
-
-
-def mutants_of(statement: str, text: str) -> Iterator[Mutant]:
-    """The statement without each of its conditions: those behind WHERE, AND and ON CONFLICT."""
-    bare = _COMMENT.sub("", text)
-    for begin in re.finditer(r"\b(?:WHERE|AND)\b", bare):
-        end = _end(bare, begin.end())
-        condition = " ".join(bare[begin.end() : end].split())
-        if condition:
-            yield Mutant(statement, condition, f"{bare[: begin.end()]} TRUE {bare[end:]}")
-    for begin in re.finditer(r"\bWHEN\b(?= r\.)", bare):
-        end = bare.index("THEN", begin.end())
-        condition = " ".join(bare[begin.end() : end].split())
-        yield Mutant(statement, f"WHEN {condition}", f"{bare[: begin.end()]} TRUE {bare[end:]}")
-        yield Mutant(statement, f"WHEN {condition} THEN ...", f"{bare[: begin.end()]} FALSE {bare[end:]}")
-    for conflict in re.finditer(r"ON CONFLICT[^;]*?DO NOTHING", bare):
-        yield Mutant(statement, conflict[0], bare[: conflict.start()] + bare[conflict.end() :])
+    by: str | None
+    said: str = ""
 
 
-def _end(text: str, begin: int) -> int:
-    """Where the condition that begins here ends: at the next word or bracket that is not inside its own brackets."""
-    depth = 0
-    for found in _WORD.finditer(text, begin):
-        word = found[0]
-        if word == "(":
-            depth += 1
-        elif word == ")":
-            if depth == 0:
-                return found.start()
-            depth -= 1
-        elif depth == 0 and word not in {"AS", "FROM", "SET", "ON"}:
-            return found.start()
-    return len(text)
+Verdicts = dict[str, Verdict]
 
 
-def judged(mutant: Mutant, statements: Mapping[str, str]) -> Verdict:
-    """Play worlds until one misses the condition."""
-    changed = {**statements, mutant.statement: mutant.text}
+def every_mutant(engines: list[str], only: list[str]) -> list[Mutant]:
+    found: list[Mutant] = []
+    for engine in engines:
+        texts = load(engine)
+        for name in STATEMENTS[engine]:
+            if not only or name in only:
+                found += mutants_of(engine, name, texts[name])
+    return found
+
+
+# --- worlds ----------------------------------------------------------------------------------------------------------
+
+
+class _Anything(dict[str, None]):
+    def __missing__(self, _: str) -> None:
+        return None
+
+
+def runs(text: str) -> bool:
+    """Whether SQLite understands it."""
+    with closing(sqlite3.connect(empty_ledger())) as connection:
+        try:
+            connection.execute(f"EXPLAIN {fixed(text)}", _Anything())
+        except sqlite3.OperationalError:
+            return False
+    return True
+
+
+def by_worlds(mutant: Mutant) -> Verdict | None:
+    """The first harsh world that misses the condition; None if none does, or if it is not in what worlds play."""
+    statements = load("sqlite", frozenset(parts_needed(settings_of(5, 10, claim_on_accept=True))))
+    text = mutated(mutant, statements[mutant.statement])
+    if not runs(text):
+        return Verdict(NO_SQL)
+    if text == statements[mutant.statement]:
+        return None
     for seed in SEEDS:
         try:
+            changed = {**statements, mutant.statement: text}
             world = World(seed, DELIVERIES, CRASHES, changed, harsh(seed, DELIVERIES, CRASHES))
             world.hurry(MOST_TURNS, PATIENCE_SECONDS)
             found = world.run().wrong
-        except Exception as error:  # noqa: BLE001 - a statement that cannot run, or a world that hangs, is missed too
+        except Exception as error:  # noqa: BLE001 - a world that hangs or cannot go on has missed it, too
             found = [f"{type(error).__name__}: {error}"]
         if found:
-            return Verdict(mutant, found[0].partition(": ")[2] or found[0])
-    return Verdict(mutant, None)
+            return Verdict(WORLD, found[0].partition(": ")[2] or found[0])
+    return None
+
+
+def judged_by_worlds(mutants: list[Mutant], cores: int) -> Iterator[tuple[Mutant, Verdict | None]]:
+    with ProcessPoolExecutor(cores) as pool:
+        yield from zip(mutants, pool.map(by_worlds, mutants), strict=True)
+
+
+# --- tests -----------------------------------------------------------------------------------------------------------
+
+
+def baseline(engine: str) -> Mutant:
+    """Nothing is taken out: a test that fails then would be believed for every mutant."""
+    return Mutant(engine, "claim", "nothing", 1, "", "")
+
+
+def judged_by_tests(mutants: list[Mutant], cores: int) -> Iterator[tuple[str, Verdict]]:
+    """One pytest for all of them; a verdict is given as soon as there is one."""
+    files = sorted((ROOT / "tests" / "contract").glob("test_ledger_*.py"))
+    asked = [str(file) for file in files if not file.stem.endswith(_NOT_ASKED)]
+    with tempfile.TemporaryDirectory() as folder:
+        given = Path(folder) / "mutants.json"
+        given.write_bytes(msgspec.json.encode(mutants))
+        out = given.with_suffix(".out")
+        out.touch()
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "tests.simulation.mutant_judge",
+            "-q",
+        ]
+        command += ["--workers", "0", "--mutants", str(given), "--judges", str(cores), "-m", "not slow", *asked]
+        child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+        try:
+            with out.open("rb") as lines:
+                while True:
+                    ended = child.poll() is not None
+                    for line in lines:
+                        found = msgspec.json.decode(line)
+                        yield found["key"], Verdict(found["by"], found["said"])
+                    if ended:
+                        break
+                    time.sleep(0.2)
+            if child.returncode not in (0, 5):
+                raise RuntimeError(f"pytest ended with {child.returncode}")
+        finally:
+            if child.poll() is None:
+                child.terminate()
+                child.wait()
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
 
 
 _NAMES_ITS_ROUTE = "the ticket alone names the route; the key lets SQLite find the row without a search"
@@ -140,34 +181,106 @@ _WHY_STARTS: Mapping[str, str] = {
 
 
 def main() -> int:
-    """Judge every mutant, print each verdict, and write the page."""
-    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
-    parser.add_argument("--only", nargs="*", default=STATEMENTS, help="these statements")
-    parser.add_argument("--page", type=Path, default=PAGE, help="write the verdicts to this file")
-    options = parser.parse_args()
-    statements = load("sqlite", frozenset(parts_needed(settings_of(5, 10, claim_on_accept=True))))
-    verdicts: list[Verdict] = []
-    for name in options.only:
-        for mutant in mutants_of(name, statements[name]):
-            verdict = judged(mutant, statements)
-            verdicts.append(verdict)
-            sys.stdout.write(f"{'killed  ' if verdict.killed_by else 'SURVIVES'} {name}: {mutant.condition}\n")
-            sys.stdout.write(f"         {verdict.killed_by or ''}\n" if verdict.killed_by else "")
-            sys.stdout.flush()
-    options.page.write_text(page(options.page.read_text(encoding="utf-8"), verdicts), encoding="utf-8")
+    """Judge the mutants of which nothing is known yet, and write the page from all that is known."""
+    options = _asked()
+    known = {} if options.again else _known()
+    mutants = every_mutant(options.engine, options.only)
+    over = time.monotonic() + options.minutes * 60
+    todo = [one for one in mutants if one.key not in known]
+    sys.stdout.write(f"{len(mutants)} mutants, {len(todo)} of them not judged yet\n")
+    try:
+        _judge(todo, known, options.cores, over)
+    finally:
+        # What is no longer in any statement is forgotten.
+        names = {one.key for one in every_mutant(list(STATEMENTS), [])}
+        kept = {key: verdict for key, verdict in sorted(known.items()) if key in names}
+        KNOWN.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
+        PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), kept), encoding="utf-8")
     return 0
 
 
-def page(before: str, verdicts: list[Verdict]) -> str:
+def _asked() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument("--engine", nargs="*", default=list(STATEMENTS), choices=list(STATEMENTS))
+    parser.add_argument("--only", nargs="*", default=[], help="these statements")
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no other mutant after so long (60)")
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--again", action="store_true", help="judge those, too, of which a verdict is known")
+    return parser.parse_args()
+
+
+def _known() -> Verdicts:
+    return msgspec.json.decode(KNOWN.read_bytes(), type=Verdicts) if KNOWN.exists() else {}
+
+
+def _judge(todo: list[Mutant], known: Verdicts, cores: int, over: float) -> None:
+    """Worlds first, because they cost less; who survives them, and who is of PostgreSQL, meets the tests."""
+    left = [one for one in todo if one.engine != "sqlite"]
+    for mutant, verdict in judged_by_worlds([one for one in todo if one.engine == "sqlite"], cores):
+        if verdict is None:
+            left.append(mutant)
+        else:
+            _note(known, mutant.key, verdict)
+        if time.monotonic() > over:
+            return
+    if not left:
+        return
+    first = [baseline(engine) for engine in sorted({one.engine for one in left})]
+    for key, verdict in judged_by_tests([*first, *left], cores):
+        if any(key == one.key for one in first):
+            if verdict.by is not None:
+                raise RuntimeError(f"{verdict.by} fails although nothing was taken out: {verdict.said}")
+        else:
+            _note(known, key, verdict)
+        if time.monotonic() > over:
+            return
+
+
+def _note(known: Verdicts, key: str, verdict: Verdict) -> None:
+    known[key] = verdict
+    engine, statement, _, _, condition = key.split(" ", 4)
+    word = "SURVIVES" if verdict.by is None else "killed"
+    sys.stdout.write(f"{word:<8} {engine} {statement}: {condition}\n")
+    if verdict.by is not None:
+        sys.stdout.write(f"         {verdict.by}: {verdict.said}\n")
+    sys.stdout.flush()
+
+
+def page(before: str, known: Verdicts) -> str:
     """The page with new tables; what stands before them stays."""
-    killed = [one for one in verdicts if one.killed_by]
-    rows = [f"| `{one.mutant.statement}` | {_cell(one.mutant.condition)} | {one.killed_by} |" for one in killed]
-    left = [one.mutant for one in verdicts if not one.killed_by]
-    survivors = [f"| `{one.statement}` | {_cell(one.condition)} | {_why(one)} |" for one in left]
-    said = f"The last run took {len(verdicts)} conditions out; worlds missed {len(killed)} of them."
-    lines = [MISSED, "", said, "", "| statement | without | what a world found |", "| --- | --- | --- |", *rows]
-    lines += ["", "## Survivors", "", "| statement | without | why no world misses it |", "| --- | --- | --- |"]
-    return before.partition(MISSED)[0] + "\n".join([*lines, *survivors, ""])
+    mutants = [one for one in every_mutant(list(STATEMENTS), []) if known.get(one.key, Verdict(None)).by != NO_SQL]
+    judged = [(one, known[one.key]) for one in mutants if one.key in known]
+    lines = [MISSED, ""]
+    for engine in STATEMENTS:
+        own = [verdict for one, verdict in judged if one.engine == engine]
+        missed = sum(verdict.by is not None for verdict in own)
+        every = sum(one.engine == engine for one in mutants)
+        lines.append(
+            f"- {_TITLES[engine]}: {every} conditions, {len(own)} judged, {missed} missed, {len(own) - missed} not."
+        )
+    lines += ["", "| statement | without | who misses it | what it said |", "| --- | --- | --- | --- |"]
+    lines += [f"| {_named(one)} | {_who(verdict)} | {_plain(verdict.said)} |" for one, verdict in judged if verdict.by]
+    lines += ["", "## Survivors", "", "| statement | without | why nobody misses it |", "| --- | --- | --- |"]
+    lines += [f"| {_named(one)} | {_why(one)} |" for one, verdict in judged if not verdict.by]
+    return before.partition(MISSED)[0] + "\n".join([*lines, ""])
+
+
+_TITLES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+
+
+def _named(mutant: Mutant) -> str:
+    engine = "" if mutant.engine == "sqlite" else ", PostgreSQL"
+    again = f", the {mutant.nth}." if mutant.nth > 1 else ""
+    return f"`{mutant.statement}`{engine} | {_cell(mutant.condition)}{again}"
+
+
+def _who(verdict: Verdict) -> str:
+    by = str(verdict.by)
+    return f"`{by.rpartition('/')[2].partition('[')[0]}`" if "::" in by else by
+
+
+def _plain(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")[:120]
 
 
 def _cell(text: str) -> str:
@@ -178,7 +291,7 @@ def _cell(text: str) -> str:
 def _why(mutant: Mutant) -> str:
     name = f"{mutant.statement}: {mutant.condition}"
     start = next((why for start, why in _WHY_STARTS.items() if name.startswith(start)), "not explained yet")
-    return WHY.get(name, start)
+    return WHY.get(f"{mutant.engine} {name}", WHY.get(name, start))
 
 
 if __name__ == "__main__":

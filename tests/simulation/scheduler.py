@@ -92,7 +92,7 @@ class SeededLoop(VirtualLoop):
         batch = list(ready)
         ready.clear()
         if len(batch) > 1:
-            self._dice.shuffle(batch)
+            shuffle(batch, self._dice.getrandbits)
         self.turns += 1
         if self.turns > self.most_turns:
             raise NothingLeft(f"{self.turns} turns, and no end")
@@ -143,6 +143,16 @@ class SeededLoop(VirtualLoop):
             self.call_soon(_tell, done.set_exception, done, error)
         else:
             self.call_soon(_tell, done.set_result, done, result)
+
+
+def shuffle(batch: list[Any], bits: Callable[[int], int]) -> None:
+    """As `random.shuffle` does, in the same order for the same dice, without a call for each place."""
+    for place in range(len(batch) - 1, 0, -1):
+        size = (place + 1).bit_length()
+        other = bits(size)
+        while other > place:
+            other = bits(size)
+        batch[place], batch[other] = batch[other], batch[place]
 
 
 def _tell(give: Callable[[Any], None], done: "asyncio.Future[Any]", answer: Any) -> None:

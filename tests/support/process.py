@@ -38,10 +38,15 @@ class Program:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         command: list[str] | None = None,
+        most_lines: int | None = None,
     ) -> None:
+        """`most_lines` is for processes that live so long that their log would fill the memory of who watches them."""
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         self.lines: list[Line] = []
         self.noise: list[str] = []
+        self.is_ready = False
+        """Whether it has ever said so; asked often, so nobody has to read the log for it."""
+        self._most_lines = most_lines
         self._news = threading.Condition()
         self._open_pipes = 2
         given = {**inherited, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", **(env or {})}
@@ -179,8 +184,14 @@ class Program:
             line = None
         if isinstance(line, dict):
             self.lines.append(line)
+            self.is_ready = self.is_ready or line.get("event") == "ready"
         elif text:
             self.noise.append(text)
+        if self._most_lines is not None:
+            for kept in (self.lines, self.noise):
+                # Half at once: each cut moves everything that stays.
+                if len(kept) > self._most_lines:
+                    del kept[: self._most_lines // 2]
 
 
 def run_carillon(

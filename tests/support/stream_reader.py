@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 from redis.asyncio import Redis
 
+from carillon.compose.program import supervise
 from carillon.domain.events import Event, event_word
 from carillon.domain.intents import Arrival, Progress
 from carillon.doors.redis_stream.door import RedisStreamDoor
@@ -62,7 +63,7 @@ async def read(redis: Redis, path: Path) -> None:
     )
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, door.stop)
     print(json.dumps({"event": "ready"}), flush=True)  # noqa: T201 - as above
-    await door.run()
+    await supervise("redis_stream", door.run, tell)
     await door.aclose()
 
 

@@ -60,6 +60,9 @@ class Vendor:
         self.port = port
         self.default: Answer = Reply()
         self.entries: list[Entry] = []
+        self.most_entries: int | None = None
+        """For long runs, which read the ledger afterwards: how many entries stay in memory."""
+        self._seen = 0
         self._tls = tls
         self._scripts: list[tuple[str | None, deque[Answer]]] = []
         self._strikes: dict[int, list[tuple[int, int]]] = {}
@@ -107,7 +110,7 @@ class Vendor:
     def strike_after(self, pid: int, more: int, *, signum: int = signal.SIGKILL) -> None:
         """Signal pid on the `more`-th request from now."""
         with self._news:
-            self._strikes.setdefault(len(self.entries) + more, []).append((pid, signum))
+            self._strikes.setdefault(self._seen + more, []).append((pid, signum))
 
     def strike_path(self, pid: int, path: str, *, signum: int = signal.SIGKILL) -> None:
         """Signal pid on every request whose path starts with the prefix: a message that kills its sender."""
@@ -180,9 +183,12 @@ class Vendor:
             reply = answer(entry) if callable(answer) else answer
             # Status 0 says the caller never learns the outcome.
             entry["status"] = 0 if reply.hang or reply.reset else reply.status
-            entry |= {"n": len(self.entries) + 1, "time_us": time.time_ns() // 1000, "pid": os.getpid()}
+            self._seen += 1
+            entry |= {"n": self._seen, "time_us": time.time_ns() // 1000, "pid": os.getpid()}
             os.write(self._file, json.dumps(entry).encode() + b"\n")
             self.entries.append(entry)
+            if self.most_entries is not None and len(self.entries) > self.most_entries:
+                del self.entries[: self.most_entries // 2]
             self._news.notify_all()
             poisons = [(pid, signum) for path, pid, signum in self._poisons if entry["path"].startswith(path)]
             return reply, self._strikes.pop(entry["n"], []) + poisons
