@@ -16,6 +16,8 @@ from carillon.web.auth import fits_tenant
 
 _LONGEST = 255
 _BATCH = 100
+_PIECE = 10
+"""Messages that are dropped together: a slow Redis must not keep a whole batch from ever being done."""
 _LEASE_SECONDS = 5.0
 _SEND_SECONDS = 2.0
 """Shorter than the first lease of a message, so that no other process brings it at the same time."""
@@ -136,18 +138,20 @@ class OutgoingRelay:
             await self._clock.sleep(wait)
 
     async def _bring(self, messages: Sequence[Outgoing]) -> None:
-        for message in messages:
-            await self._enqueue(
-                message.queue,
-                message.payload,
-                action=message.action,
-                correlation_id=message.correlation_id,
-                idempotency_key=message.idempotency_key,
-                id=message.message_id,
-            )
-        if messages:
+        """In pieces: if time runs out, what reached its queue before is not brought again."""
+        for begin in range(0, len(messages), _PIECE):
+            piece = messages[begin : begin + _PIECE]
+            for message in piece:
+                await self._enqueue(
+                    message.queue,
+                    message.payload,
+                    action=message.action,
+                    correlation_id=message.correlation_id,
+                    idempotency_key=message.idempotency_key,
+                    id=message.message_id,
+                )
             faultpoint("after_outgoing_enqueued")
-            await self._ledger.drop_outgoing([message.message_id for message in messages])
+            await self._ledger.drop_outgoing([message.message_id for message in piece])
 
 
 def _said(error: Exception) -> str:
