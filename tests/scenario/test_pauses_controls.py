@@ -76,7 +76,12 @@ def test_control_a_synchronous_request_without_the_guard_is_sent(tmp_path: Path,
         running.wait_ready(60)
         client = Client.of(running)
         brake(client, "pause", scope, name)
-        body = {"channel": "email", "recipient": "ada@example.org", "synchronous": True, "tenantId": "acme"}
+        body: dict[str, Any] = {
+            "channel": "email",
+            "recipient": "ada@example.org",
+            "synchronous": True,
+            "tenantId": "acme",
+        }
         reply = client.send(**body, data={"name": "Ada", "link": "x", "code": "1"})
         assert (reply.status, reply.body["status"]) == (200, "delivered"), reply
 
