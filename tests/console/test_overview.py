@@ -143,7 +143,9 @@ async def test_control_a_page_that_is_only_filled_loses_the_focus(console: Conso
         await route.fulfill(response=answer, body=text.replace("refill(places.top, ", "fill(places.top, "))
 
     page = await console.open("templates")
-    await page.route("**/pages/overview.js", careless)
+    await page.route("**/console/console.js", careless)
+    await page.reload()
+    await expect(page.locator("main h1")).to_be_visible()
     await page.locator("nav a", has_text="Overview").click()
     link = page.locator("#to-dead-letters")
     await link.focus()

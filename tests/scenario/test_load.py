@@ -111,21 +111,30 @@ def test_its_time_is_bounded(url: str, program: Program) -> None:
 
 
 @pytest.mark.req("P-622")
-def test_what_was_seen_before_ctrl_c_is_told(program: Program, url: str) -> None:
+@pytest.mark.parametrize(("sent", "named"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+def test_what_was_seen_before_the_signal_is_told(program: Program, url: str, sent: signal.Signals, named: str) -> None:
     before = total(program)
     # Tests that run in the background inherit an ignored SIGINT; a user's terminal does not ignore it.
     words = ["env", "--default-signal=INT", *carillon_command(), "load", "--count", "1000000", "--url", url, "--json"]
     with subprocess.Popen(words, env={"PATH": "/usr/bin:/bin"}, stdout=subprocess.PIPE, text=True) as running:
         wait_until(lambda: bool(total(program) > before + 50), timeout=60, what="fifty notifications of the load")
-        running.send_signal(signal.SIGINT)
+        running.send_signal(sent)
         said, _ = running.communicate(timeout=60)
     told = json.loads(said)
-    assert (running.returncode, told["cutShort"]) == (1, "stopped by Ctrl-C")
+    assert (running.returncode, told["cutShort"]) == (1, f"stopped by {named}")
     # Calls under way were finished and counted: the ledger has as many, and no more.
     assert told["accepted"] == total(program) - before
     assert told["accepted"] == told["sent"] >= 50
     assert told["accepted"] >= told["delivered"] > 0
     assert told["acceptedPerSecond"] > 0
+
+
+@pytest.mark.req("P-622")
+def test_a_log_gets_lines_instead_of_bars(url: str) -> None:
+    done = carillon("load", "--count", "30", "--url", url)
+    assert "accepted 30 of 30" in done.stderr, done
+    assert "read 30 of 30" in done.stderr
+    assert carillon("load", "--count", "3", "--url", url, "--json").stderr == ""
 
 
 @pytest.mark.req("P-622")

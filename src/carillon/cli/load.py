@@ -3,21 +3,16 @@
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from array import array
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.progress import (
@@ -30,21 +25,19 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from carillon.cli.load_run import LoadPlan, LoadRun, Result
 from carillon.cli.options import AsJson, print_json
-from carillon.cli.plots import bar, histogram, percentile
+from carillon.cli.plots import bar, histogram
 from carillon.cli.remote import Remote, RemoteFailed, Token, TokenFile, token_of
 from carillon.cli.send import Data, variables
-from carillon.client import Client, Item, Notification
+from carillon.client import Client, Item
 from carillon.domain.errors import CarillonError
 
 START_SECONDS, END_SECONDS = 60.0, 30.0
 # Nothing else of the caller's environment: its credentials would replace the sandbox by real vendors.
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH")
 EDGES_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000)
-_BAR, _PAGE, _POLL_SECONDS = 40, 200, 0.2
-_POLL_SHARE = 10
-"""Asking what still waits takes at most a tenth of the time: it must not slow down what it measures."""
-_AT_ONCE = 2000
+_BAR, _TOLD_SECONDS = 40, 10.0
 LEAST_SECONDS, MOST_SECONDS, LEAST_RATE = 60.0, 7200.0, 100.0
 """Without `--seconds` a load has a second for each hundred, within these bounds."""
 _ADDRESSES = {
@@ -120,35 +113,6 @@ class LoadRefused(CarillonError):
     """The test refuses to start: a real provider might send its messages."""
 
 
-class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The notification to send, how often, how many at once and for how long."""
-
-    item: Item
-    count: int
-    concurrency: int
-    ends_at: float
-    """By the monotonic clock."""
-
-
-class Result(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The result; times are milliseconds."""
-
-    against: str
-    sent: int
-    accepted: int
-    refused: int
-    delivered: int
-    failed: int
-    waiting: int
-    accepted_per_second: float
-    delivered_per_second: float
-    accept_ms: dict[str, float | None]
-    delivery_ms: dict[str, float | None]
-    first_error: str | None
-    cut_short: str | None
-    """Why these are not the figures of the whole load; None if they are."""
-
-
 def load(  # noqa: PLR0917 - a command line has many options
     context: typer.Context,
     count: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many notifications.")] = 500,
@@ -215,158 +179,44 @@ def _refuse_vendors(remote: Remote, channel: str, *, own: bool) -> None:
         raise LoadRefused(f"{channel} goes to {known} there, not to the sandbox; --any-provider with --to sends anyway")
 
 
-def _run(plan: LoadPlan, address: str, token: str | None, *, quiet: bool) -> "LoadRun":
+def _run(plan: LoadPlan, address: str, token: str | None, *, quiet: bool) -> LoadRun:
+    console = Console(stderr=True, emoji=False)
+    drawn = console.is_terminal and not quiet
     with (
-        Progress(*_COLUMNS, console=Console(stderr=True, emoji=False), disable=quiet) as progress,
+        Progress(*_COLUMNS, console=console, disable=not drawn) as progress,
         Client(address, token=token) as client,
+        _ended_as_by_hand(),
     ):
         bars = {name: progress.add_task(name, total=plan.count, rate="") for name in ("accepted", "delivered", "read")}
-        began = time.monotonic()
+        began = told = time.monotonic()
 
         def show(name: str, number: int) -> None:
-            passed = max(time.monotonic() - began, 1e-6)
-            progress.update(bars[name], completed=number, rate="" if name == "read" else f"{number / passed:,.0f}/s")
+            nonlocal told
+            now = time.monotonic()
+            rate = "" if name == "read" else f"{number / max(now - began, 1e-6):,.0f}/s"
+            progress.update(bars[name], completed=number, rate=rate)
+            if not drawn and not quiet and (now - told >= _TOLD_SECONDS or number == plan.count):
+                # A log draws no bars: it gets a line now and then, and one at the end of each step.
+                told = now
+                console.print(f"{name} {number:,} of {plan.count:,} {rate}".rstrip(), markup=False, highlight=False)
 
         run = LoadRun(client, plan, show)
         run.run()
     return run
 
 
-class LoadRun:
-    """One load: it sends, waits, and reads how each notification ended. If a step is stopped, what was seen is kept.
+@contextmanager
+def _ended_as_by_hand() -> Iterator[None]:
+    """A job that runs out of time ends with SIGTERM: what was seen until then is printed, as after Ctrl-C."""
 
-    A million notifications need eight bytes for each of two times, and errors are counted, not listed.
-    """
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt("SIGTERM")
 
-    def __init__(self, client: Client, plan: LoadPlan, show: Callable[[str, int], None]) -> None:
-        self._client = client
-        self._plan = plan
-        self._show = show
-        self._stop = threading.Event()
-        self.accepts, self.deliveries = array("d"), array("d")
-        """Milliseconds."""
-        self._accepted_seconds = 0.0
-        self._first, self._last = float("inf"), 0.0
-        """The first acceptance and the last delivery, by the server's clock."""
-        self._states: Counter[str] = Counter()
-        self._refused, self._waiting = 0, 0
-        self._first_error: str | None = None
-        self._cut_short: str | None = None
-
-    def run(self) -> None:
-        for step in (self._send, self._wait, self._read):
-            try:
-                step()
-            except KeyboardInterrupt:
-                self._stop.set()
-                self._cut_short = "stopped by Ctrl-C"
-            except CarillonError as error:
-                self._stop.set()
-                self._cut_short = self._cut_short or str(error)
-
-    def result(self, against: str) -> Result:
-        took = max(0.001, self._last - self._first)
-        return Result(
-            against=against,
-            sent=len(self.accepts) + self._refused,
-            accepted=len(self.accepts),
-            refused=self._refused,
-            delivered=len(self.deliveries),
-            failed=self._states["failed"] + self._states["skipped"],
-            waiting=self._waiting,
-            accepted_per_second=round(len(self.accepts) / max(self._accepted_seconds, 1e-6), 1),
-            delivered_per_second=round(len(self.deliveries) / took, 1),
-            accept_ms=_spread(self.accepts),
-            delivery_ms=_spread(self.deliveries),
-            first_error=self._first_error,
-            cut_short=self._cut_short,
-        )
-
-    def _over(self) -> bool:
-        return self._stop.is_set() or time.monotonic() > self._plan.ends_at
-
-    def _send(self) -> None:
-        began = time.monotonic()
-        left: set[Future[float | None]] = set()
-        try:
-            with ThreadPoolExecutor(self._plan.concurrency) as threads:
-                try:
-                    self._send_all(threads, left)
-                except KeyboardInterrupt:
-                    # Those that wait for a thread end at once: leaving the block waits for calls under way only.
-                    self._stop.set()
-                    raise
-        finally:
-            for done in left:
-                self._count(done)
-            self._accepted_seconds = time.monotonic() - began
-
-    def _send_all(self, threads: ThreadPoolExecutor, left: "set[Future[float | None]]") -> None:
-        # A million at once would fill the memory before the first is sent.
-        for first in range(0, self._plan.count, _AT_ONCE):
-            left.update(threads.submit(self._one) for _ in range(min(_AT_ONCE, self._plan.count - first)))
-            for done in as_completed(frozenset(left)):
-                left.discard(done)
-                self._count(done)
-            if self._over():
-                return
-
-    def _one(self) -> float | None:
-        """The milliseconds until one was accepted; None when the time is over."""
-        if self._over():
-            return None
-        began = time.perf_counter()
-        self._client.send_item(self._plan.item)
-        return (time.perf_counter() - began) * 1000
-
-    def _count(self, done: "Future[float | None]") -> None:
-        try:
-            took = done.result()
-        except CarillonError as error:
-            self._refused += 1
-            self._first_error = self._first_error or str(error)
-        else:
-            if took is not None:
-                self.accepts.append(took)
-                self._show("accepted", len(self.accepts))
-
-    def _wait(self) -> None:
-        """Until nothing waits, or the time is over."""
-        while True:
-            began = time.monotonic()
-            found = self._client.search(user_id=self._plan.item.user_id, status="queued", page_size=1)
-            self._waiting = found.total_count or 0
-            self._show("delivered", len(self.accepts) - self._waiting)
-            if not self._waiting or self._over():
-                return
-            self._stop.wait(max(_POLL_SECONDS, _POLL_SHARE * (time.monotonic() - began)))
-
-    def _read(self) -> None:
-        """How each ended, page by page: a cursor has no last page."""
-        cursor: str | None = None
-        while True:
-            found = self._client.search(user_id=self._plan.item.user_id, cursor=cursor, page_size=_PAGE)
-            for one in found.items:
-                self._ended(one)
-            self._show("read", self._states.total())
-            cursor = found.next_cursor
-            if cursor is None:
-                return
-
-    def _ended(self, one: Notification) -> None:
-        self._states[one.status] += 1
-        if one.delivered_at is None:
-            return
-        begun, ended = (datetime.fromisoformat(at).timestamp() for at in (one.created_at, one.delivered_at))
-        self._first, self._last = min(self._first, begun), max(self._last, ended)
-        self.deliveries.append(max(0.0, (ended - begun) * 1000))
-
-
-def _spread(values: Sequence[float]) -> dict[str, float | None]:
-    ordered = sorted(values)
-    named = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-    found = {name: percentile(ordered, share) for name, share in named.items()}
-    return {name: None if value is None else round(value, 1) for name, value in found.items()}
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _show(result: Result, spans: Mapping[str, Sequence[float]]) -> None:

@@ -1,12 +1,12 @@
 """Access to the HTTP API: authentication of callers, and their limits."""
 
-from importlib.metadata import version
 from pathlib import Path
 
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.keys import KeyFinder
 from carillon.domain.ports import Observer
+from carillon.version import __version__
 from carillon.web import JwtSettings, WebSettings
 from carillon.web.auth import Revoked, Tickets
 from carillon.web.gate import is_loopback, token_guard
@@ -112,5 +112,5 @@ def web_settings(settings: Settings, keys: KeyFinder, tickets: Tickets | None, o
         observe=observe,
         allowed_hosts=tuple(http.allowed_hosts),
         docs=http.docs,
-        version=version("carillon"),
+        version=__version__,
     )

@@ -123,7 +123,7 @@ function sentence(words) {
 }
 
 function broken(error, again) {
-  const said = error instanceof Problem ? error.message : "This page could not be loaded. Is Carillon running?";
+  const said = error instanceof Problem && error.status ? error.message : "This page could not be loaded. Is Carillon running?";
   if (!(error instanceof Problem)) console.warn(error);
   fill(main, head("Not loaded"), empty(said, h("button", { type: "button", text: "Try again", onclick: again })));
 }

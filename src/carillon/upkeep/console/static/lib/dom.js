@@ -85,7 +85,7 @@ export function table(label, columns, rows, { cards = false } = {}) {
     h("tbody", {}, rows.map((row) => {
       const { cells, href } = Array.isArray(row) ? { cells: row } : row;
       return h("tr", href ? { class: "opens", onclick: (event) => opened(event, href) } : {}, cells.map((cell, at) =>
-        h("td", { class: kind(named[at]), data: named[at].name ? { name: named[at].name } : {}, title: named[at].cut && typeof cell === "string" ? cell : null }, cell ?? "–")));
+        h("td", { class: kind(named[at]), data: named[at].name ? { name: named[at].name } : {}, title: named[at].cut && typeof cell === "string" ? cell : null }, cell === "" ? null : cell ?? "–")));
     }))));
   WIDTHS.observe(place);
   return place;

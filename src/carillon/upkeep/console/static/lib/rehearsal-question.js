@@ -76,7 +76,7 @@ export function questionForm(question, providers, changed) {
     h("div", { class: "fields" },
       field("rate", "How many arrive", { type: "number", min: 0.000001, max: 999999999, step: "any", required: true, value: rate }),
       choice("per", "In", PERIODS.map(([value, text]) => [value, text])),
-      choice("channel", "What", [["", "every channel alike"], ...channels]),
+      broad(choice("channel", "What", [["", "every channel alike"], ...channels])),
       broad(field("for", "For how long", { placeholder: "30 min past the last outage", value: question.for ?? "" }))),
     h("fieldset", {}, h("legend", { text: "What fails" }), rows,
       h("button", { type: "button", text: "Add an outage", onclick: () => { add(); rows.lastElementChild.querySelector("select").focus(); } })),

@@ -6,11 +6,11 @@ import { many, moment, number, percent, span } from "./format.js";
 const LATE_SECONDS = 60;
 
 /**
- * @param {{overview: object, providers: object[], targets: object[], health: object|null}} seen
+ * @param {{overview: object, providers: object[], targets: object[], pauses: object[], health: object|null}} seen
  * @returns {{mood: "bad"|"wait", node: Node}[]} the worst first
  */
-export function notes({ overview, providers, targets, health }) {
-  return [...engine(health), ...failing(overview), ...breakers(providers), ...late(overview), ...disabled(targets), ...dead(overview)]
+export function notes({ overview, providers, targets, pauses, health }) {
+  return [...engine(health), ...failing(overview), ...breakers(providers), ...late(overview), ...paused(pauses), ...disabled(targets), ...dead(overview)]
     .sort((one, other) => (one.mood === "bad" ? 0 : 1) - (other.mood === "bad" ? 0 : 1));
 }
 
@@ -33,7 +33,9 @@ function calm(overview) {
 
 function engine(health) {
   return Object.entries(health?.checks ?? {}).filter(([, check]) => check?.status && !["ok", "pass", "up", "healthy"].includes(check.status))
-    .map(([name, check]) => ({ mood: "bad", node: h("span", {}, `${name} does not answer${check.error ? `: ${check.error}` : ""}`) }));
+    // Open breakers are named one by one below.
+    .filter(([name]) => name !== "breakers")
+    .map(([name, check]) => ({ mood: "bad", node: h("span", {}, `${name} ${check.status === "degraded" && !check.error ? "is degraded" : "does not answer"}${check.error ? `: ${check.error}` : ""}`) }));
 }
 
 function failing(overview) {
@@ -41,10 +43,20 @@ function failing(overview) {
     `${one.channel} fails: ${percent(one.failed / one.calls)} of ${number(one.calls)} calls to ${one.provider} in ${span(one.seconds)}${one.error ? `, the newest with “${one.error}”` : ""}`) }));
 }
 
+/** A provider has one breaker, however many channels it serves. */
 function breakers(providers) {
-  return providers.filter((one) => one.state !== "closed").map((one) => ({ mood: one.state === "open" ? "bad" : "wait",
-    node: h("a", { id: `breaker-${one.channel}-${one.provider}`, href: `#/notifications?channel=${encodeURIComponent(one.channel)}&status=queued` },
-      `The breaker of ${one.provider} (${one.channel}) is ${one.state.replace("_", " ")}${one.lastError ? `, after “${one.lastError}”` : ""}`) }));
+  const open = Map.groupBy(providers.filter((one) => one.state !== "closed"), (one) => one.provider);
+  return [...open].map(([provider, rows]) => {
+    const error = rows.find((one) => one.lastError)?.lastError;
+    return { mood: rows[0].state === "open" ? "bad" : "wait", node: h("a", { id: `breaker-${provider}`, href: "#/providers" },
+      `The breaker of ${provider} (${rows.map((one) => one.channel).join(", ")}) is ${rows[0].state.replace("_", " ")}${error ? `, after “${error}”` : ""}`) };
+  });
+}
+
+/** A pause that somebody has forgotten looks like an outage. */
+function paused(pauses) {
+  return pauses.map((one) => ({ mood: "wait", node: h("a", { id: `paused-${one.what}`, href: one.scope === "endpoint" ? "#/endpoints" : "#/providers" },
+    `${one.what} is paused by ${one.by} since ${moment(one.since)}: ${one.reason}`) }));
 }
 
 function late(overview) {
@@ -55,7 +67,7 @@ function late(overview) {
 
 function disabled(targets) {
   return targets.filter((one) => one.state === "disabled").map((one) => ({ mood: "wait",
-    node: h("span", {}, `${one.endpoint} (${one.provider}) fails since ${moment(one.failingSince)} and is disabled`) }));
+    node: h("a", { id: `disabled-${one.provider}-${one.endpoint}`, href: "#/endpoints" }, `${one.endpoint} (${one.provider}) fails since ${moment(one.failingSince)} and is disabled`) }));
 }
 
 function dead(overview) {

@@ -60,6 +60,8 @@ function shown(state, more) {
 
 function subject(one) {
   if (!one.subject) return "–";
+  // The trail keeps no address of a person: a suppression is known by its number.
+  if (/^\d+$/.test(one.subject) && one.detail?.channel) return `${one.detail.channel} suppression ${one.subject}`;
   return /^[0-9a-f]{8}-[0-9a-f-]{27}$/.test(one.subject)
     ? h("a", { href: `#/notifications/${encodeURIComponent(one.subject)}`, text: one.subject })
     : h("span", { class: "address", text: one.subject });

@@ -16,6 +16,7 @@ function none() {
 
 function shown(found) {
   const channels = Object.keys(found.items[0].defaults);
+  const chose = found.items.some((one) => Object.keys(one.left).length || Object.keys(one.joined).length);
   const counted = found.truncated ? `the first ${number(found.people)}` : number(found.people);
   return [
     card(
@@ -35,7 +36,7 @@ function shown(found) {
     card(
       "What people chose",
       h("p", { class: "quiet", text: found.people === 1 ? "One person's preferences are kept." : `Among ${counted} people whose preferences are kept.` }),
-      table(
+      !chose ? empty("Nobody has chosen anything yet.") : table(
         "What people chose",
         ["category", "channel", num("left"), num("share"), num("joined")],
         found.items.flatMap((one) =>
@@ -44,7 +45,6 @@ function shown(found) {
             .map((channel) => [one.title, channel, number(one.left[channel] ?? 0), percent(found.people ? (one.left[channel] ?? 0) / found.people : null), number(one.joined[channel] ?? 0)]),
         ),
       ),
-      found.items.some((one) => Object.keys(one.left).length || Object.keys(one.joined).length) ? null : empty("Nobody has chosen anything yet."),
     ),
   ];
 }

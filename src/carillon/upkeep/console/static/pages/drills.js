@@ -4,7 +4,8 @@ import { ask } from "../lib/api.js";
 import { bar } from "../lib/charts.js";
 import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
 import { choice, field, given, refill, soon } from "../lib/forms.js";
-import { moment, number, percent } from "../lib/format.js";
+import { number, percent } from "../lib/format.js";
+import { lately } from "../lib/recent.js";
 import { trial } from "../lib/trial.js";
 
 const KINDS = [
@@ -36,7 +37,7 @@ export async function render(main, shell) {
     ]);
     refill(places.drills, underWay(drills, draw));
     fill(places.chains, chains(providers.items, drills, shell.surface.sandboxes));
-    refill(places.lately, lately(overview.recent));
+    refill(places.lately, overview.recent.length ? lately(overview.recent, 10, shell.surface.pages) : empty("No failure and no open breaker in this process."));
   };
   const sent = trial(shell);
   fill(
@@ -193,23 +194,5 @@ function link(one, drills, sandboxes) {
       text: one.attempts ? `${number(one.failures + one.refusals)} of ${number(one.attempts)} failed or refused` : "not called yet",
     }),
     drill ? h("div", { class: "wait", text: said(drill) }) : null,
-  );
-}
-
-function lately(recent) {
-  if (!recent.length) return empty("No failure and no open breaker in this process.");
-  return table(
-    "Recent events",
-    ["when", "what", "where", "why"],
-    recent
-      .slice(0, 10)
-      .map((one) => [
-        moment(one.at),
-        badge(one.verdict ?? one.after ?? one.type),
-        one.notification_id
-          ? h("a", { href: `#/notifications/${one.notification_id}` }, `${one.channel} by ${one.provider}`)
-          : (one.provider ?? one.where),
-        one.error ?? (one.before ? `was ${one.before}` : ""),
-      ]),
   );
 }

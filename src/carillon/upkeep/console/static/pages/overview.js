@@ -5,13 +5,12 @@ import { bar, chart } from "../lib/charts.js";
 import { badge, card, empty, fill, h, head, loading, num, table, titled, toast, when } from "../lib/dom.js";
 import { newest, refill } from "../lib/forms.js";
 import { millis, moment, number, percent, span } from "../lib/format.js";
+import { lately } from "../lib/recent.js";
 import { verdict } from "../lib/verdict.js";
 
 const HOUR = 3_600_000;
 const RANGES = { "1h": ["1 h", HOUR], "24h": ["24 h", 24 * HOUR], "7d": ["7 d", 168 * HOUR] };
 const DIMENSIONS = ["channel", "provider", "template", "tenant"];
-const WORDS = { route_suppressed: "skipped", address_suppressed: "suppressed" };
-const SAID = { bury: "given up", retry: "retried", fail_over: "failed over", defer: "put off", skip: "skipped" };
 const MOODS = { breaker_open: "bad", breaker_closed: "good" };
 
 export async function render(main, shell) {
@@ -25,10 +24,10 @@ export async function render(main, shell) {
     const charted = ask("/api/v1/console/history", { query: asked(state) });
     // Without the page Providers this process serves no list of them. Only operators may see targets: an endpoint may belong to any tenant.
     const listed = (path) => (shell.surface.pages.includes("providers") ? ask(path).catch(() => ({ items: [] })) : { items: [] });
-    const [overview, providers, targets, health] = await Promise.all([
-      ask("/api/v1/console/overview"), listed("/api/v1/admin/providers"), listed("/api/v1/admin/targets"), ask("/health").catch((error) => error.body)]);
+    const [overview, providers, targets, pauses, health] = await Promise.all([
+      ask("/api/v1/console/overview"), listed("/api/v1/admin/providers"), listed("/api/v1/admin/targets"), listed("/api/v1/admin/pauses"), ask("/health").catch((error) => error.body)]);
     if (!still()) return;
-    const top = (history) => refill(places.top, verdict({ overview, providers: providers.items, targets: targets.items, health }), figures(overview, history, state, shell.surface.pages));
+    const top = (history) => refill(places.top, verdict({ overview, providers: providers.items, targets: targets.items, pauses: pauses.items, health }), figures(overview, history, state, shell.surface.pages));
     // A long time in a large ledger takes a moment; the verdict does not wait for it.
     top(known);
     charted.then((history) => {
@@ -39,7 +38,8 @@ export async function render(main, shell) {
     }, (error) => toast(error.message, "bad"));
     // Where this process lists no providers, it still uses some.
     const beside = shell.surface.pages.includes("providers") ? h("div", { class: "two" }, lanes(overview.lanes), carriers(providers.items)) : lanes(overview.lanes);
-    refill(places.bottom, beside, receivers(targets.items, draw), lately(overview.recent, shell.surface.pages));
+    refill(places.bottom, beside, receivers(targets.items, draw),
+      card("Recent events", overview.recent.length ? lately(overview.recent, 8, shell.surface.pages) : empty("No failure, no open breaker and no error in this process.")));
   };
   const choose = (change) => {
     Object.assign(state, change);
@@ -154,8 +154,8 @@ function lanes(found) {
 
 function carriers(found) {
   if (!found.length) return card("Providers", empty("This process uses no provider."));
-  return card("Providers", h("div", { class: "slim" }, table("Providers", ["channel", "provider", "breaker", num("errors"), "share"], found.map((one) => [
-    one.channel, one.provider, badge(one.state), one.attempts ? percent(one.failures / one.attempts) : "–",
+  return card("Providers", h("div", { class: "slim" }, table("Providers", ["channel", "provider", "breaker", num("failed"), "share of the channel"], found.map((one) => [
+    one.channel, one.provider, badge(one.state), one.attempts ? percent((one.failures + one.refusals) / one.attempts) : "–",
     h("span", { class: "shared" }, bar(one.share, one.state === "closed" ? "good" : "bad"), percent(one.share))]))));
 }
 
@@ -183,21 +183,4 @@ async function enable(one, draw) {
   } catch (error) {
     toast(error.message, "bad");
   }
-}
-
-function lately(recent, pages) {
-  if (!recent.length) return card("Recent events", empty("No failure, no open breaker and no error in this process."));
-  return card("Recent events", table("Recent events", ["when", "what", "where", "why"], recent.slice(0, 8).map((one) => [
-    when(one.at), badge(one.verdict ?? one.after ?? WORDS[one.type] ?? one.type, SAID[one.verdict]), one.notification_id && pages.includes("notifications")
-      // Several attempts of one notification have the same link: their times make them distinct.
-      ? h("a", { id: `lately-${one.at}-${one.notification_id}`, href: `#/notifications/${one.notification_id}` }, one.provider ? `${one.channel} by ${one.provider}` : one.channel)
-      : one.endpoint ?? (one.channel && one.provider ? `${one.channel} by ${one.provider}` : one.provider) ?? one.where,
-    one.error ?? (one.before ? `was ${one.before}` : one.type in WORDS ? held(one) : "")]), { cards: true }));
-}
-
-/** Why an address gets nothing, and until when. */
-function held(one) {
-  const end = one.type === "route_suppressed" ? one.until_ms && moment(one.until_ms / 1000) : one.seconds && span(one.seconds);
-  const until = one.type === "route_suppressed" ? "until" : "for";
-  return `the address is suppressed, ${one.kind}, ${end ? `${until} ${end}` : "until it is lifted"}`;
 }

@@ -118,7 +118,7 @@ function errors(rows) {
   return h(
     "ul",
     { class: "errors" },
-    shown.map(([word, { count, error }]) => h("li", {}, h("span", { class: "badge bad", text: `${word} × ${number(count)}` }), h("span", { class: "quiet", title: error ?? "", text: error ?? "" }))),
+    shown.map(([word, { count, error }]) => h("li", {}, h("span", { class: "badge bad", text: `${word.replaceAll("_", " ")} × ${number(count)}` }), h("span", { class: "quiet", title: error ?? "", text: error ?? "" }))),
   );
 }
 

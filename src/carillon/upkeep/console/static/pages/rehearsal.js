@@ -66,6 +66,8 @@ async function played(question, places, signal) {
   const bar = h("progress", { max: 1, "aria-label": "Progress of the rehearsal" });
   const words = h("span", { "aria-live": "off", text: "Starting…" });
   fill(places.told, h("div", { class: "row" }, bar, words));
+  // What invites to begin, or an earlier result, is not what is being played.
+  fill(places.found);
   let found = null;
   let problem = null;
   await play(PATH, question, (event, data) => {

@@ -117,6 +117,7 @@ function shown(catalogue, asked, drafted) {
       variables(one),
       latest(one),
     ]),
+    { cards: true },
   );
 }
 
