@@ -107,10 +107,11 @@ def measure(postgres: Postgres, progress: Callable[[str], None], seconds: float 
 
 
 def _rate(render: Callable[[dict[str, Any]], str]) -> float:
-    began = time.perf_counter()
+    # Processor time: what others do on the machine meanwhile is not the engines' doing.
+    began = time.thread_time()
     for one in ORDERS:
         render(one)
-    return MAILS / (time.perf_counter() - began)
+    return MAILS / (time.thread_time() - began)
 
 
 def _ours() -> Callable[[dict[str, Any]], str]:

@@ -25,7 +25,8 @@ class PreferenceStore:
     async def preferences(self, people: Sequence[tuple[str | None, str]]) -> list[Preferences | None]:
         keys = {(tenant or "", self._codec.person(user_id)): user_id for tenant, user_id in people}
         each = [{"tenant_id": tenant, "user_id": stored} for tenant, stored in sorted(keys)]
-        rows = await self.engine.rows("preferences", each=each)
+        # Of the intake, whose connections keep their plans: planning this look-up takes longer than it.
+        rows = await self.engine.rows("preferences", each=each, pool="intake")
         found = {(row["tenant_id"], keys[row["tenant_id"], row["user_id"]]): row for row in rows}
         return [
             _wanted(row, user_id) if (row := found.get((tenant or "", user_id))) else None for tenant, user_id in people
