@@ -39,7 +39,7 @@ FILL = (
         SELECT {ID}, '', 'user:user-' || n, 'push', 'news', now(), now() + interval '1 day', 1, 10, '{{}}'
         FROM generate_series(0, $1::bigint / 10 - 1) AS n RETURNING digest_id)
     INSERT INTO digest_members (digest_id, notification_id) SELECT digest_id, digest_id FROM opened
-    """,
+    """,  # noqa: S608 - no words but ours
 )
 SCHEDULE = f"""
 WITH written AS (
@@ -55,7 +55,7 @@ SELECT notification_id, 'push:user', 'push', 'user:' || user_id, 'pending', 6,
     now() + interval '30 days' + random() * interval '1 day', now(), now(), 'device-' || user_id, 2, 'sandbox', '*/*',
     now(), '{{"text":"Hi Ada"}}'
 FROM written
-"""
+"""  # noqa: S608 - no words but ours
 
 # What is asked at random is in the server's memory, as after a day of work: else the first touch of each page, which is
 # a read of the disk or of the kernel's cache, would be measured instead of the statements.

@@ -135,10 +135,10 @@ def _read_quickly(body: bytes) -> Any:
 
 
 def _is_flat(body: bytes | str) -> bool:
-    """Whether the brackets are surely no deeper than the limit; of most bodies this can be said without reading them."""
+    """Whether the brackets are surely no deeper than the limit; most bodies need no reading for that."""
     if not isinstance(body, bytes) or b"\\" in body:
         return False
-    # Two quotes beside each other are a text without brackets, or an end and a beginning: a bracket in a text keeps one.
+    # Two quotes side by side are a text without brackets, or an end and a beginning: a bracket in a text keeps one.
     marks = body.translate(None, _NO_BRACKETS).replace(b'""', b"")
     for _ in range(_ROUNDS):
         if not marks:

@@ -237,7 +237,9 @@ def read(body: bytes | str) -> str:
 
 names = st.sampled_from(["a", "b", ":", "a:", '\\"', "{", "]"])
 leaves = st.one_of(
-    st.sampled_from(["1", "-0", "-0.0", "1e5", "1E400", "0.1", "01", "null", "true", "NaN", '"x"', '":"', '"}"', r'"\u003a"']),
+    st.sampled_from(
+        ["1", "-0", "-0.0", "1e5", "1E400", "0.1", "01", "null", "true", "NaN", '"x"', '":"', '"}"', r'"\u003a"']
+    ),
     st.integers(min_value=-(2**66), max_value=2**66).map(str),
     st.floats().map(repr),
     words.map(json.dumps),
@@ -270,10 +272,27 @@ def test_the_quick_writer_writes_what_the_exact_one_writes(value: Any) -> None:
     assert canonical(value) == json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-EDGES = (1e15, 9999999999999998.0, 1e16, 1.5e16, 1e17, 1e21, 1e22, 1.5e300, 5e-324, 0.001, 0.0001, 0.00012, 1e-5, 1.25e-7)
+EDGES = (
+    1e15,
+    9999999999999998.0,
+    1e16,
+    1.5e16,
+    1e17,
+    1e21,
+    1e22,
+    1.5e300,
+    5e-324,
+    0.001,
+    0.0001,
+    0.00012,
+    1e-5,
+    1.25e-7,
+)
 
 
-@pytest.mark.parametrize("number", [*EDGES, *(-one for one in EDGES), -0.0, 0.0, 2.0**53, 1 / 3, MAX_INTEGER, MIN_INTEGER])
+@pytest.mark.parametrize(
+    "number", [*EDGES, *(-one for one in EDGES), -0.0, 0.0, 2.0**53, 1 / 3, MAX_INTEGER, MIN_INTEGER]
+)
 @pytest.mark.req("P-650")
 def test_numbers_of_any_size_are_written_as_ever(number: float) -> None:
     assert canonical({"n": [number]}) == f'{{"n":[{number!r}]}}'

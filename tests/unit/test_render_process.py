@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,10 @@ def job(template: Template, person: Person | None = ADA) -> Job:
     return (template, {"name": "Ada"}, "error", person)
 
 
+def here(one: Job) -> Message:
+    return render_message(*one)
+
+
 def nobody() -> Message:
     raise AssertionError("it was rendered in this process")
 
@@ -43,7 +48,7 @@ def test_the_answers_are_those_of_this_process(process: RenderProcess) -> None:
     assert process.render(job(template), nobody) == render_message(*job(template))
     for wrong in ("\n {{ missing }}", TOO_MUCH, "{{ 'x'|money('EUR') }}"):
         refused = []
-        for render in (lambda one: process.render(one, nobody), lambda one: render_message(*one)):
+        for render in (partial(process.render, beside=nobody), here):
             with pytest.raises(BadIntent) as caught:
                 render(job(ready(text=wrong)))
             refused.append((caught.value.code, str(caught.value), caught.value.field, caught.value.place))
@@ -65,10 +70,10 @@ def test_the_process_of_the_requests_spends_next_to_nothing_on_it(process: Rende
     with pytest.raises(BadIntent, match="steps"):
         process.render(job(template), nobody)
     spent = []
-    for render in (lambda: process.render(job(template), nobody), lambda: render_message(*job(template))):
+    for render in (partial(process.render, beside=nobody), here):
         began = time.process_time()
         with pytest.raises(BadIntent, match="steps"):
-            render()
+            render(job(template))
         spent.append(time.process_time() - began)
     assert spent[0] < spent[1] / 5, f"{spent[0]:.4f} s here for {spent[1]:.4f} s of work"
 
@@ -112,7 +117,9 @@ def test_nothing_is_left_behind(process: RenderProcess) -> None:
 
 
 @pytest.mark.req("P-651")
-async def test_a_template_that_took_long_is_not_tried_beside_the_requests_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_template_that_took_long_is_not_tried_beside_the_requests_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tries = 0
 
     def counting(*args: Any, **options: Any) -> Message:

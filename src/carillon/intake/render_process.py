@@ -1,4 +1,4 @@
-"""Renders long messages in a process of its own: it takes no turns with the requests, and whatever ends it ends it alone."""
+"""Renders long messages in a process of its own: it takes no turns with requests, and what ends it ends it alone."""
 
 import atexit
 import os
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from carillon.domain.errors import BadIntent, BadTemplate, Place
 from carillon.domain.notifications import Message, Template
@@ -120,12 +120,12 @@ def _refused(code: str, message: str, field: str | None, place: Place | None) ->
     return error
 
 
-def _write(pipe: BinaryIO, text: bytes) -> None:
+def _write(pipe: IO[bytes], text: bytes) -> None:
     pipe.write(_LENGTH.pack(len(text)) + text)
     pipe.flush()
 
 
-def _read(pipe: BinaryIO) -> bytes | None:
+def _read(pipe: IO[bytes]) -> bytes | None:
     head = pipe.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None

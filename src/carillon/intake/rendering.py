@@ -67,7 +67,7 @@ def composing() -> Thread:
 
 @cache
 def _rendering() -> Thread:
-    """Who waits for the process of long messages: never where templates are made ready, which every message waits for."""
+    """Who waits for the process of long messages: not where templates are made ready, as every message waits there."""
     return Thread("render")
 
 

@@ -240,7 +240,9 @@ class StoredTemplates:
         """A template that need not be stored, ready to be rendered; raises BadTemplate with a place."""
         wanted = [(tenant_id, name) for name in needs(template)]
         layers = await self._with_needs(wanted) if wanted else {}
-        return await composing().run_politely(lambda: self._composer.ready(template, _finding(tenant_id, layers), tenant_id))
+        return await composing().run_politely(
+            lambda: self._composer.ready(template, _finding(tenant_id, layers), tenant_id)
+        )
 
 
 def _finding(tenant_id: str | None, layers: Mapping[Key, Layers]) -> Find:
