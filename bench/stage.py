@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -117,15 +117,20 @@ def await_port(port: int) -> None:
     raise RuntimeError(f"nothing listens on {port}")
 
 
-def wrk(address: str, seconds: float, connections: int = 64, body: dict[str, Any] | None = None) -> dict[str, float]:
-    """Post notifications over `connections` connections, each with a key of its own; requests and failures a second."""
+def wrk(
+    address: str, seconds: float, connections: int = 64, bodies: Sequence[dict[str, Any]] = (WELCOME,)
+) -> dict[str, float]:
+    """Post notifications over `connections` connections, each with a key of its own; requests and failures a second.
+
+    The bodies are sent in turns.
+    """
     script = Path(__file__).parent / "runners" / "send.lua"
     done = subprocess.run(
         [find("wrk"), "-t1", f"-c{connections}", f"-d{seconds:g}s", "-s", str(script), address],
         env={
             **os.environ,
-            "CARILLON_BENCH_BODY": json.dumps(body or WELCOME),
-            "CARILLON_BENCH_RUN": os.urandom(6).hex(),
+            "BENCH_BODIES": "\n".join(json.dumps(body) for body in bodies),
+            "BENCH_RUN": os.urandom(6).hex(),
         },
         capture_output=True,
         text=True,

@@ -1,12 +1,15 @@
 -- What wrk sends: one notification a request, each with a key of its own, and a line of JSON at the end.
-local body = os.getenv("CARILLON_BENCH_BODY")
-local run = os.getenv("CARILLON_BENCH_RUN")
+local bodies = {}
+for body in os.getenv("BENCH_BODIES"):gmatch("[^\n]+") do
+  bodies[#bodies + 1] = body
+end
+local run = os.getenv("BENCH_RUN")
 local number = 0
 
 request = function()
   number = number + 1
   return wrk.format("POST", "/api/v1/notifications/send",
-    { ["Content-Type"] = "application/json", ["Idempotency-Key"] = run .. "-" .. number }, body)
+    { ["Content-Type"] = "application/json", ["Idempotency-Key"] = run .. "-" .. number }, bodies[number % #bodies + 1])
 end
 
 done = function(summary, latency, requests)

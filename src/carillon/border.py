@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args, get_
 import msgspec
 
 from carillon.domain.content.wishes import MOMENTS, NAMES, NO_WISHES, STRUCTURED, SendWishes
-from carillon.domain.errors import BadIntent
+from carillon.domain.errors import BadIntent, CarillonError
 from carillon.domain.timing import LATEST_MS
 from carillon.patterns import in_words
 
@@ -36,6 +36,10 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{},]', re.DOTALL)
 
 _SURE_DIGITS = 19
 """So few of them are always within 64 bits."""
+_AS_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
+_MANY_DIGITS = b"0" * _SURE_DIGITS
+_NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
+_ROUNDS = MAX_DEPTH // 2
 _MARKS = (b'"', b"[", b"{", b",", b"]", b"}")
 _MOST_MARKS = 150_000
 """A vendor's batch of 1 MiB has a quarter of these; more of them in a broken batch would stop the process for long."""
@@ -45,8 +49,14 @@ def strict_loads(body: bytes | str) -> Any:
     """Decode the JSON of a door; refuse what another parser could read differently or a store cannot hold."""
     text = _text(body)
     # The number of brackets is a cheap upper bound of the depth; only a text above the limit is parsed for it.
-    if text.count("{") + text.count("[") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+    if text.count("{") + text.count("[") > MAX_DEPTH and not _is_flat(body) and _depth(text) > MAX_DEPTH:
         raise BadIntent("VALIDATION_ERROR", f"JSON is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(body, bytes):
+        try:
+            return _read_quickly(body)
+        except (_Unsure, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            # The other reader says what is wrong.
+            pass
     try:
         value = _reader.decode(text)
     except (ValueError, RecursionError) as error:
@@ -108,6 +118,35 @@ def _split(body: bytes) -> list[bytes] | None:
                 found.append(body[start : token.start()].strip())
                 start = token.end()
     return None
+
+
+class _Unsure(CarillonError):
+    """The quick reader may read it otherwise than the exact one."""
+
+
+def _read_quickly(body: bytes) -> Any:
+    """What the exact reader finds, in an eighth of the time: no function of ours is called for each value."""
+    if b"\\u" in body or _MANY_DIGITS in body.translate(_AS_ZERO):
+        raise _Unsure
+    value = _quick_reader.decode(body)
+    # A name that is given twice is kept once: then the value has fewer colons than the text. None hides in an escape.
+    if body.count(b":") != _quick_writer.encode(value).count(b":"):
+        raise _Unsure
+    return value
+
+
+def _is_flat(body: bytes | str) -> bool:
+    """Whether the brackets are surely no deeper than the limit; most bodies need no reading for that."""
+    if not isinstance(body, bytes) or b"\\" in body:
+        return False
+    # Two quotes side by side are a text without brackets, or an end and a beginning: a bracket in a text keeps one.
+    marks = body.translate(None, _NO_BRACKETS).replace(b'""', b"")
+    for _ in range(_ROUNDS):
+        if not marks:
+            return True
+        # A round may take two levels away.
+        marks = marks.replace(b"{}", b"").replace(b"[]", b"")
+    return not marks
 
 
 def _text(body: bytes | str) -> str:
@@ -185,6 +224,7 @@ def _refuse_unstorable(value: Any) -> None:
 
 
 # One decoder for all calls: creating a decoder costs as much as decoding a text.
+_quick_reader, _quick_writer = msgspec.json.Decoder(), msgspec.json.Encoder()
 _reader = json.JSONDecoder(
     object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_bounded_int, parse_float=_finite_float
 )

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.process import Program
 from tests.support.push_faults import whereabouts
 from tests.support.push_stand import Push, message, stand_fixture
 from tests.support.vendor import Reply
@@ -17,14 +16,6 @@ AT_ONCE = 10
 HITS = (1, 2, 10)
 ENOUGH = 60
 """So many messages that the tenth pass comes although others went through before."""
-
-
-def until_said(push: Push, program: Program, text: str) -> None:
-    push.until(lambda: text in program.noise, what=text, timeout=40)
-
-
-def until_sent(push: Push, *sent: dict[str, Any]) -> None:
-    push.until(lambda: all(push.mark(each) == "sent" for each in sent), what="every mark sent", timeout=40)
 
 
 def die(push: Push, point: str, sent: list[dict[str, Any]]) -> None:
@@ -64,57 +55,3 @@ def test_death_between_the_failed_queues_confirm_and_the_acknowledgement(push: P
     assert set(found.failed) == {each["trace_id"] for each in sent}
     assert max(found.failed.values()) <= 1 + len(HITS), "once for each life"
     assert found.waiting == {}
-
-
-@pytest.mark.req("P-661")
-@pytest.mark.parametrize("point", SENDING)
-def test_an_error_on_the_way_to_a_push(push: Push, point: str) -> None:
-    push.broker.declare("push.queue")
-    sent: list[dict[str, Any]] = []
-    for hit in HITS:
-        program = push.start(CARILLON_FAULTPOINTS=f"{point}=raise@{hit}")
-        batch = [message() for _ in range(20)]
-        sent += batch
-        push.publish(*batch)
-        until_said(push, program, f"faultpoint {point}: raise")
-        until_sent(push, *batch)
-        program.terminate()
-        assert program.wait(60) == 0
-    push.start()
-    push.until_empty()
-    found = whereabouts(push, sent)
-    assert found.lost(sent) == []
-    assert max(found.pushed.values()) <= 2, "once more after an error"
-    assert len(found.twice()) <= len(HITS), "only what met the error"
-    assert (found.failed, found.waiting) == ({}, {})
-
-
-@pytest.mark.req("P-661")
-@pytest.mark.parametrize("point", SENDING)
-def test_a_hang_on_the_way_to_a_push(push: Push, point: str) -> None:
-    """Longer than others wait for a mark; then the process goes on beside the one that took over."""
-    push.broker.declare("push.queue")
-    sent: list[dict[str, Any]] = []
-    for hit in HITS:
-        batch = [message() for _ in range(20)]
-        sent += batch
-        zombie = push.start(CARILLON_FAULTPOINTS=f"{point}=stop@{hit}")
-        push.publish(*batch)
-        until_said(push, zombie, f"faultpoint {point}: stop")
-        heir = push.start()
-        extra = message()
-        sent.append(extra)
-        push.publish(extra)
-        until_sent(push, extra)
-        zombie.cont()
-        until_sent(push, *batch)
-        for program in (zombie, heir):
-            program.terminate()
-            assert program.wait(60) == 0
-    push.start()
-    push.until_empty()
-    found = whereabouts(push, sent)
-    assert found.lost(sent) == []
-    assert max(found.pushed.values()) <= 2, "once by the process that hung, once by its heir"
-    assert len(found.twice()) <= len(HITS) * AT_ONCE
-    assert (found.failed, found.waiting) == ({}, {})

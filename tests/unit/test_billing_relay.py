@@ -1,7 +1,7 @@
 """The relay of `billing`'s outbox: a queue that is slow keeps nothing from being done."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -38,7 +38,7 @@ async def test_what_reached_its_queue_is_dropped_although_the_next_one_hangs(mon
     troubles: list[Event] = []
     told = asyncio.Event()
 
-    async def enqueue(_queue: str, _payload: dict[str, Any], **given: Any) -> str:
+    async def enqueue(queue: str, payload: Mapping[str, Any], **given: Any) -> str:
         if len(brought) == 25:
             await asyncio.Event().wait()
         brought.append(given["id"])

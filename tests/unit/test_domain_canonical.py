@@ -225,3 +225,96 @@ def test_a_name_twice_among_many_is_refused_fast() -> None:
 def test_nothing_secret_long_is_quoted_back() -> None:
     name = "x" * 10_000
     assert len(refused(f'{{"{name}":1,"{name}":2}}')) < 200
+
+
+def read(body: bytes | str) -> str:
+    """What is read, to the kind of each number, or why it is refused."""
+    try:
+        return repr(strict_loads(body))
+    except BadIntent as error:
+        return f"refused: {error}"
+
+
+names = st.sampled_from(["a", "b", ":", "a:", '\\"', "{", "]"])
+leaves = st.one_of(
+    st.sampled_from(
+        ["1", "-0", "-0.0", "1e5", "1E400", "0.1", "01", "null", "true", "NaN", '"x"', '":"', '"}"', r'"\u003a"']
+    ),
+    st.integers(min_value=-(2**66), max_value=2**66).map(str),
+    st.floats().map(repr),
+    words.map(json.dumps),
+)
+written = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=4).map(lambda found: f"[{','.join(found)}]")
+        | st.lists(st.tuples(names, inner), max_size=4).map(
+            lambda found: "{" + ", ".join(f'"{name}" : {one}' for name, one in found) + "}"
+        )
+    ),
+    max_leaves=60,
+)
+
+
+@examples(1000)
+@given(written, st.integers(0, 33))
+@pytest.mark.req("P-650")
+def test_the_quick_reader_reads_what_the_exact_one_reads(text: str, depth: int) -> None:
+    # Text goes through the exact reader, bytes through the quick one where it is sure of itself.
+    body = "[" * depth + text + "]" * depth
+    assert read(body.encode()) == read(body)
+
+
+@examples(1000)
+@given(values)
+@pytest.mark.req("P-650")
+def test_the_quick_writer_writes_what_the_exact_one_writes(value: Any) -> None:
+    assert canonical(value) == json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+EDGES = (
+    1e15,
+    9999999999999998.0,
+    1e16,
+    1.5e16,
+    1e17,
+    1e21,
+    1e22,
+    1.5e300,
+    5e-324,
+    0.001,
+    0.0001,
+    0.00012,
+    1e-5,
+    1.25e-7,
+)
+
+
+@pytest.mark.parametrize(
+    "number", [*EDGES, *(-one for one in EDGES), -0.0, 0.0, 2.0**53, 1 / 3, MAX_INTEGER, MIN_INTEGER]
+)
+@pytest.mark.req("P-650")
+def test_numbers_of_any_size_are_written_as_ever(number: float) -> None:
+    assert canonical({"n": [number]}) == f'{{"n":[{number!r}]}}'
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.req("P-650")
+def test_what_is_no_number_is_not_written(number: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical({"n": number})
+
+
+@pytest.mark.req("P-650")
+def test_a_long_body_is_read_without_a_look_at_each_character() -> None:
+    lines = [{"name": f"Item {number}", "quantity": number, "price": number * 1.25} for number in range(5000)]
+    body = json.dumps({"lines": lines}).encode()
+    text = body.decode()
+    quick, exact = [min(_seconds(one) for _ in range(3)) for one in (body, text)]
+    assert quick < exact / 3, f"{quick:.4f} s, and {exact:.4f} s character by character"
+
+
+def _seconds(body: bytes | str) -> float:
+    began = time.thread_time()
+    strict_loads(body)
+    return time.thread_time() - began

@@ -188,7 +188,7 @@ class AloneTemplates:
             return template
         of, made = self._made.get((template.code, template.locale), (None, template))
         if of is not template:
-            made = await composing().run(lambda: self._composer.ready(template, lambda _: {}))
+            made = await composing().run_politely(lambda: self._composer.ready(template, lambda _: {}))
             if len(self._made) >= self._most:
                 self._made.clear()
             self._made[template.code, template.locale] = (template, made)

@@ -196,7 +196,7 @@ class StoredTemplates:
 
     async def _read(self, keys: Sequence[Key]) -> dict[Key, TemplateSet]:
         layers = await self._with_needs(keys)
-        return await composing().run(lambda: {key: self._ready(key, layers) for key in keys})
+        return await composing().run_politely(lambda: {key: self._ready(key, layers) for key in keys})
 
     async def _with_needs(self, keys: Iterable[Key]) -> dict[Key, Layers]:
         """The templates of these keys as they are written, and of every layout and partial that they name."""
@@ -240,7 +240,9 @@ class StoredTemplates:
         """A template that need not be stored, ready to be rendered; raises BadTemplate with a place."""
         wanted = [(tenant_id, name) for name in needs(template)]
         layers = await self._with_needs(wanted) if wanted else {}
-        return await composing().run(lambda: self._composer.ready(template, _finding(tenant_id, layers), tenant_id))
+        return await composing().run_politely(
+            lambda: self._composer.ready(template, _finding(tenant_id, layers), tenant_id)
+        )
 
 
 def _finding(tenant_id: str | None, layers: Mapping[Key, Layers]) -> Find:

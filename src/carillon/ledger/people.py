@@ -32,7 +32,9 @@ class PreferenceStore:
         each = [
             {"tenant_id": tenant, "user_id": stored} for tenant, stored in sorted({key for own in keys for key in own})
         ]
-        found = {(row["tenant_id"], row["user_id"]): row for row in await self.engine.rows("preferences", each=each)}
+        # Of the intake, whose connections keep their plans: planning this look-up takes longer than it.
+        rows = await self.engine.rows("preferences", each=each, pool="intake")
+        found = {(row["tenant_id"], row["user_id"]): row for row in rows}
         return [
             _either([_wanted(found[key], user_id) for key in own if key in found])
             for own, (_, user_id) in zip(keys, people, strict=True)

@@ -13,6 +13,7 @@ from carillon.domain.skipped import SkippedPage, SkippedPlan
 from carillon.domain.store import Ask, Engine, Row, Steps
 from carillon.ledger.admin import is_stopped, noted
 from carillon.ledger.rows import chosen
+from carillon.ledger.throttles import locked
 
 FILTERS = (
     "gate",
@@ -91,12 +92,9 @@ def _throttled(free: Sequence[Row], plan: SkippedPlan) -> Steps[list[tuple[str, 
         if plan.throttle(row) is not None:
             places.setdefault((row["tenant_id"] or "", row["recipient_ref"], row["category"]), []).append(row)
     names = ("tenant_id", "audience", "category")
-    keys = [dict(zip(names, place, strict=True)) for place in sorted(places)]
-    yield Ask("throttle_open", each=keys)
-    locked = yield Ask("throttle_lock", each=keys)
     over: list[tuple[str, str]] = []
     kept: list[Row] = []
-    for held in locked:
+    for held in (yield from locked(places)):
         rows = places[held["tenant_id"], held["audience"], held["category"]]
         times, now_ms, passed = _read_times(held["times_json"]), int(held["now_ms"]), set[str]()
         for row in rows:

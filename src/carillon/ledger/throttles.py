@@ -70,9 +70,19 @@ def counted(batch: Sequence[Enrolment]) -> Steps[ThrottleCounts]:
         for each in batch
         for entry in each.throttles
     }
-    places = [_place(key) for key in sorted(keys)]
-    yield Ask("throttle_open", each=places)
-    return ThrottleCounts((yield Ask("throttle_lock", each=places)))
+    return ThrottleCounts((yield from locked(keys)))
+
+
+def locked(keys: Collection[Key]) -> Steps[list[Row]]:
+    """The rows of throttles, locked in the order of their keys; those that are missing are opened first.
+
+    Nearly always all of them are there: people are told about a category more than once.
+    """
+    rows = yield Ask("throttle_lock", each=[_place(key) for key in sorted(keys)])
+    there = {_key(row) for row in rows}
+    missing = [_place(key) for key in sorted(keys) if key not in there]
+    yield Ask("throttle_open", each=missing)
+    return [*rows, *(yield Ask("throttle_lock", each=missing))]
 
 
 def _waits(route: Route, entry: ThrottleEntry) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from carillon.domain.errors import CarillonError
 from carillon.intake.jinja.catalogues import Chain
-from carillon.intake.jinja.formats import Person, Value, amounts
+from carillon.intake.jinja.formats import Person, Value
 
 MOST_WORK = 400_000
 """Units of about half a microsecond."""
@@ -78,13 +78,12 @@ for _name in _methods(list):
 class Budget:
     """One render: its person, its translations, and what it has left."""
 
-    __slots__ = ("amounts", "at", "left", "messages", "output", "person", "quick", "strict")
+    __slots__ = ("at", "left", "messages", "output", "person", "quick", "strict")
 
     def __init__(self, person: Person, messages: Chain, *, strict: bool, quick: bool = False) -> None:
         self.person = person
         self.messages = messages
         self.strict = strict
-        self.amounts = amounts(person.locale)
         self.quick = quick
         self.left = QUICK_WORK if quick else MOST_WORK
         self.output = QUICK_OUTPUT if quick else MOST_OUTPUT

@@ -250,13 +250,6 @@ def money(value: Value, currency: Value = None) -> str:
     budget.left -= _MONEY_COST
     if budget.left < 0:
         budget.spend(0)
-    try:
-        written = budget.amounts.get((value, currency))
-    except TypeError:
-        written = None
-    # By type too: 1 is an amount, True is none.
-    if written is not None and type(value) is not bool:
-        return written
     return str(weighed(value)) if value is None else formats.money(value, currency, budget.person)
 
 

@@ -1,6 +1,7 @@
 """Numbers, money, days, times and phone numbers as people of a locale write them."""
 
 import datetime as dt
+from collections.abc import Callable
 from decimal import Decimal, DecimalException
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -21,7 +22,6 @@ from carillon.domain.errors import CarillonError
 
 _LONGEST_PATTERN = 64
 _AMOUNTS = frozenset({int, float, str})
-_MOST_AMOUNTS = 8192
 _LARGEST = Decimal(10) ** 30
 _FASTEST_GROUPS = (3, 3)
 _PHONE = {"international": 1, "national": 2, "e164": 0}
@@ -82,49 +82,42 @@ def _shown(value: Value) -> str:
     return repr(str(value)[:40])
 
 
-class _Shape(NamedTuple):
-    """How amounts of one currency look in one locale."""
-
-    before: str
-    behind: str
-    before_less: str
-    behind_less: str
-    digits: int
-    marks: tuple[str, str]
-    """Between groups of digits, and before the digits behind the point."""
-
-
 @lru_cache(maxsize=4096)
-def _shape(tag: str, currency: str) -> _Shape | None:
-    """None where digits are not grouped by three: then Babel writes each amount."""
-    locale = known_locale(tag)
-    pattern = locale.currency_formats["standard"]
-    if pattern.grouping != _FASTEST_GROUPS:
-        return None
+def _writer(tag: str, currency: str) -> Callable[[Value], str]:
+    """Writes amounts of one currency as people of one locale do; raises UnknownCurrencyError.
+
+    What the tables say is read once. Only where digits are not grouped by three does Babel write each amount.
+    """
+    if len(currency) != 3 or not currency.isalpha():  # noqa: PLR2004 - ISO 4217
+        raise UnknownCurrencyError(currency)
+    currency, locale = currency.upper(), known_locale(tag)
     digits = get_currency_precision(currency)
-    marks = (get_group_symbol(locale), get_decimal_symbol(locale))
-    core = _marked(f"{Decimal(1):,.{digits}f}", marks)
+    group, point = get_group_symbol(locale), get_decimal_symbol(locale)
+    core = _marked(f"{Decimal(1):,.{digits}f}", group, point)
     more, less = (format_currency(one, currency, locale=locale) for one in (Decimal(1), Decimal(-1)))
-    if core not in more or core not in less:
-        return None
+    if locale.currency_formats["standard"].grouping != _FASTEST_GROUPS or core not in more or core not in less:
+        return lambda value: format_currency(decimal(value), currency, locale=locale)
     (before, _, behind), (before_less, _, behind_less) = more.partition(core), less.partition(core)
-    return _Shape(before, behind, before_less, behind_less, digits, marks)
+    shape = f",.{digits}f"
+
+    def write(value: Value) -> str:
+        amount = value
+        if type(value) is not float or len(said := repr(value)) - said.find(".") - 1 > digits or "e" in said:
+            # A float with so few digits is not rounded; others are, and 2.675 as text lies between 2.67 and 2.68.
+            amount = decimal(value)
+        text = _marked(format(abs(amount), shape), group, point)
+        return f"{before_less}{text}{behind_less}" if amount < 0 else f"{before}{text}{behind}"
+
+    return write
 
 
-def _marked(text: str, marks: tuple[str, str]) -> str:
+def _marked(text: str, group: str, point: str) -> str:
     """`1,234.50` with the marks of a locale."""
-    group, point = marks
     if point == ".":
         return text if group == "," else text.replace(",", group)
+    if "," not in text:
+        return text.replace(".", point)
     return text.replace(",", "\0").replace(".", point).replace("\0", group)
-
-
-def _written(amount: Value, digits: int) -> str:
-    """The amount without its sign, as `1,234.50`."""
-    if type(amount) is float and len(said := repr(amount)) - said.find(".") - 1 <= digits and "e" not in said:
-        # So few digits that nothing is rounded; else by way of a decimal, where 2.675 lies between 2.67 and 2.68.
-        return f"{abs(amount):,.{digits}f}"
-    return f"{abs(decimal(amount)):,.{digits}f}"
 
 
 def money(value: Value, currency: Value, person: Person) -> str:
@@ -132,34 +125,10 @@ def money(value: Value, currency: Value, person: Person) -> str:
     if type(value) not in _AMOUNTS or type(currency) is not str:
         decimal(value)
         raise Unformattable(f"{_shown(currency)} is not a currency such as EUR")
-    written = _money(value, currency, person.locale)
-    kept = amounts(person.locale)
-    if len(kept) >= _MOST_AMOUNTS:
-        kept.clear()
-    kept[value, currency] = written
-    return written
-
-
-@lru_cache(maxsize=512)
-def amounts(tag: str) -> dict[tuple[Value, Value], str]:
-    """The amounts of a locale that were written lately, by value and currency: prices come again from mail to mail."""
-    del tag
-    return {}
-
-
-def _money(value: Value, currency: str, tag: str) -> str:
-    if len(currency) != 3 or not currency.isalpha():  # noqa: PLR2004 - ISO 4217
-        raise Unformattable(f"{_shown(currency)} is not a currency such as EUR")
     try:
-        shape = _shape(tag, currency.upper())
+        return _writer(person.locale, currency)(value)
     except UnknownCurrencyError:
         raise Unformattable(f"{_shown(currency)} is not a currency such as EUR") from None
-    if shape is None:
-        return format_currency(decimal(value), currency.upper(), locale=known_locale(tag))
-    text = _marked(_written(value, shape.digits), shape.marks)
-    if decimal(value) < 0:
-        return f"{shape.before_less}{text}{shape.behind_less}"
-    return f"{shape.before}{text}{shape.behind}"
 
 
 def number(value: Value, digits: Value, person: Person) -> str:

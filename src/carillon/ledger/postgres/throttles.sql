@@ -18,7 +18,11 @@ FOR UPDATE OF t;
 
 -- name: throttle_keep
 -- Runs under the lock.
-UPDATE throttles t SET times_json = given.times_json, updated_at = clock_timestamp()
+--   updated_at              changes once an hour at most: an update that changes no column of an index writes to none of them, and with a
+--                           million people each of them is a page that nobody has touched for long.
+UPDATE throttles t
+SET times_json = given.times_json,
+    updated_at = CASE WHEN t.updated_at < clock_timestamp() - interval '1 hour' THEN clock_timestamp() ELSE t.updated_at END
 FROM unnest(:tenant_id::text[], :audience::text[], :category::text[], :times_json::text[])
     AS given (tenant_id, audience, category, times_json)
 WHERE t.tenant_id = given.tenant_id AND t.audience = given.audience AND t.category = given.category;
@@ -34,7 +38,8 @@ UPDATE throttles t SET times_json = (
     FROM json_array_elements_text(t.times_json::json) AS at)::text;
 
 -- name: prune_throttles
+-- An hour later than asked for: a row may have counted for so long after it says so.
 DELETE FROM throttles WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM throttles
-    WHERE updated_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second'
+    WHERE updated_at < clock_timestamp() - (:older_than_seconds::float8 + 3600) * interval '1 second'
     ORDER BY updated_at LIMIT :limit));

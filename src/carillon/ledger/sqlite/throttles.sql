@@ -10,7 +10,9 @@ SELECT t.tenant_id, t.audience, t.category, t.times_json, :now AS now_ms FROM th
 WHERE t.tenant_id = :tenant_id AND t.audience = :audience AND t.category = :category;
 
 -- name: throttle_keep
-UPDATE throttles SET times_json = :times_json, updated_at = :now
+-- `updated_at` changes once an hour at most, so that its index is left alone.
+UPDATE throttles
+SET times_json = :times_json, updated_at = CASE WHEN updated_at < :now - 3600000 THEN :now ELSE updated_at END
 WHERE tenant_id = :tenant_id AND audience = :audience AND category = :category;
 
 -- name: throttle_times
@@ -23,6 +25,7 @@ UPDATE throttles SET times_json = (
     SELECT json_group_array(value - CAST(:seconds * 1000 AS INTEGER)) FROM json_each(times_json));
 
 -- name: prune_throttles
+-- An hour later than asked for: a row may have counted for so long after it says so.
 DELETE FROM throttles WHERE rowid IN (
-    SELECT t.rowid FROM throttles t WHERE t.updated_at < :now - CAST(:older_than_seconds * 1000 AS INTEGER)
+    SELECT t.rowid FROM throttles t WHERE t.updated_at < :now - CAST((:older_than_seconds + 3600) * 1000 AS INTEGER)
     ORDER BY t.updated_at LIMIT :limit);
