@@ -39,6 +39,7 @@ async def test_what_reached_its_queue_is_dropped_although_the_next_one_hangs(mon
     told = asyncio.Event()
 
     async def enqueue(queue: str, payload: Mapping[str, Any], **given: Any) -> str:
+        assert (queue, payload) == ("q:pay:refund", {})
         if len(brought) == 25:
             await asyncio.Event().wait()
         brought.append(given["id"])
