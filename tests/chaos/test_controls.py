@@ -39,8 +39,8 @@ KILLED_BY = {
     "answer_before_commit": "never_promised_while_down",
     "node_clock": "retried_in_time",
 }
-ELSEWHERE = {"digest_without_id"}
-"""Mutants that tests/chaos/test_digests.py runs."""
+ELSEWHERE = {"digest_without_id", "nothing_is_paused"}
+"""Mutants that tests/chaos/test_digests.py and tests/scenario/test_pauses_controls.py run."""
 SQL: dict[str, Scenario] = {
     "settle_without_token": stale_failure,
     "extend_without_token": stale_renewal,

@@ -139,7 +139,7 @@ async def test_a_repeat_is_answered_as_the_first(ledger: Ledger) -> None:
 
 async def test_of_two_that_hold_the_longer_one_counts(ledger: Ledger) -> None:
     for own, shared in ((60.0, 90.0), (90.0, 60.0), (60.0, None), (None, 60.0)):
-        address = f"{own}-{shared}@example.com"
+        address = f"{own}-{shared}@example.com".lower()
         await ledger.suppress([suppression("acme", own, address), suppression("", shared, address)])
         (answer,) = await ledger.enrol([enrolment(route(address=address), tenant_id="acme")])
         assert isinstance(answer, Accepted)

@@ -64,7 +64,7 @@ def fuzz(program: Program, client: Client, folder: Path, examples: int, *more: s
         text=True,
         check=False,
         cwd=folder,
-        timeout=280,
+        timeout=700,
     )
     assert run.returncode == 0, run.stdout[-8000:] + run.stderr[-2000:]
     # A route that was given up is an error of its provider; anything else would be ours.
@@ -74,7 +74,7 @@ def fuzz(program: Program, client: Client, folder: Path, examples: int, *more: s
     assert client.get("/health").status == 200
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(720)
 @pytest.mark.req("S2-10", "S2-11")
 def test_the_open_program_keeps_to_its_own_document(tmp_path: Path) -> None:
     with serving(tmp_path, **UNLIMITED) as (program, client):
@@ -82,7 +82,7 @@ def test_the_open_program_keeps_to_its_own_document(tmp_path: Path) -> None:
         fuzz(program, client, tmp_path, 12, "--phases=examples,fuzzing,stateful")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(720)
 @pytest.mark.req("S2-10", "S2-11", "S2-15")
 def test_the_guarded_program_keeps_to_its_own_document(tmp_path: Path, postgres_dsn: str) -> None:
     # The tests' PostgreSQL gives durability up for speed.
