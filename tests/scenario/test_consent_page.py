@@ -229,7 +229,7 @@ def test_every_repeat_and_the_second_vendor_carry_the_same_link(listo: Listo, us
     assert len({json.loads(call["body"])["headers"]["List-Unsubscribe"] for call in calls}) == 1
 
 
-@pytest.mark.req("P-214", "P-672")
+@pytest.mark.req("P-214")
 def test_a_bare_address_can_leave_too(listo: Listo) -> None:
     address = f"bare-{next(_numbers)}@example.org"
     sent = listo.sent("order_confirmed", "email", headers=ADMIN, recipient=address, category="news")
@@ -240,12 +240,6 @@ def test_a_bare_address_can_leave_too(listo: Listo) -> None:
     assert post(listo, url.removeprefix(URL), ONE_CLICK).status == 200
     again = listo.send("order_confirmed", "email", headers=ADMIN, recipient=address, category="news")
     assert again.body["status"] == "skipped"
-    # The administrator who sent it has left nothing, and reaches the next address.
-    assert listo.story(sent, ADMIN)["userId"] is None
-    assert chosen(listo, "root")["categories"]["news"]["email"] is True
-    second = f"bare-{next(_numbers)}@example.org"
-    said = listo.send("order_confirmed", "email", headers=ADMIN, recipient=second, category="news")
-    assert said.body["status"] == "queued"
     for other in ({"category": "orders"}, {"category": None}):
         assert (
             listo.send("order_confirmed", "email", headers=ADMIN, recipient=address, **other).body["status"] == "queued"

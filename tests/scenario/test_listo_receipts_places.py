@@ -133,7 +133,7 @@ def test_callbacks_need_no_token_and_suppressions_an_administrators(listo: Listo
     assert listo.client.get(path).status == 401
     assert listo.client.get(path, token()).status == 403
     assert listo.client.get(path, admin).status == 200
-    body = {"channel": "sms", "address": "+1", "reason": "x"}
+    body = {"channel": "sms", "address": "+15550001", "reason": "x"}
     assert listo.client.call("POST", path, {**body, "tenantId": "t2"}, own).status == 403
     assert listo.client.call("POST", path, body, own).body["tenantId"] == "t1"
     assert listo.client.call("POST", path, {**body, "tenantId": "t2"}, admin).body["tenantId"] == "t2"

@@ -119,7 +119,7 @@ class Planted:
         """The number of a suppression."""
         contacts = {"contacts": {"email": f"{self.canary}@acme.example"}}
         self._call("PUT", f"/api/v1/preferences/user/{USER}", contacts)
-        body = {"channel": "email", "address": self.device, "reason": self.canary}
+        body = {"channel": "email", "address": f"{self.device}@acme.example", "reason": self.canary}
         suppression = self._call("POST", "/api/v1/suppressions", body)
         retried, _ = self._failed("a" + self.device[-7:])
         self._call("POST", f"/api/v1/admin/notifications/{retried}/retry", {"reason": self.canary})

@@ -198,7 +198,7 @@ def reach_named(body: SendBody) -> Reach:
 def to_intent(body: SendBody, context: Context) -> Intent:
     """Check what the wire types cannot, and build the intent."""
     payload = _payload(body)
-    tenant, user_id = context.reach.tenant_id, _whom(body, context.reach)
+    tenant, user_id = context.reach.tenant_id, context.reach.user_id
     channels = _named(body)
     recipient = _recipient(channels, body.recipient, user_id)
     intent = Intent(
@@ -223,14 +223,6 @@ def to_intent(body: SendBody, context: Context) -> Intent:
     if context.reach.oneself is not None and (body.cc or body.bcc):
         raise BadIntent("FORBIDDEN", "a person writes to one address: copies need a service's key", field="cc")
     return with_wishes(intent, body)
-
-
-def _whom(body: SendBody, reach: Reach) -> str | None:
-    """The user that is written to: named, or the caller; an administrator who names an address writes to its owner.
-
-    Else the owner's choices would be looked for, and changed by one click, in the administrator's own.
-    """
-    return None if body.user_id is None and body.recipient is not None and not reach.bound else reach.user_id
 
 
 def _scoped(key: str | None, reach: Reach) -> str | None:
