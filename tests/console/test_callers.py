@@ -56,7 +56,7 @@ async def test_an_administrator_of_one_tenant(browser: Browser, program: Program
     await page.get_by_role("link", name="Templates").click()
     await expect(page.get_by_role("table", name="Templates")).to_contain_text("welcome")
     await page.get_by_role("link", name="Suppressions").click()
-    await page.get_by_label("Address to suppress").fill("tenants-device")
+    await page.get_by_label("Address to suppress").fill("tenants-person@example.org")
     await page.get_by_label("Reason").fill("asked")
     await page.get_by_role("button", name="Suppress").click()
     await expect(page.get_by_role("table", name="Suppressions")).to_contain_text("acme")

@@ -22,7 +22,6 @@ from tests.support.waiting import until
 
 MUTANT = "nothing_is_paused"
 PAUSES = "/api/v1/admin/pauses"
-OPERATOR = bearer("root", role="admin")
 
 push: Any = push_fixture(start=False, params=("sqlite",), **OPEN)
 billing: Any = billing_fixture(params=("sqlite",))
@@ -99,7 +98,7 @@ async def _tell(sse: SseStand, tenant: str, number: int) -> str:
 
 async def _pause(sse: SseStand, program: Program, tenant: str) -> None:
     body = {"scope": "tenant", "name": tenant, "reason": REASON}
-    done = await sse.ask("POST", PAUSES, body, headers={**OPERATOR, "X-Admin-Override": "true"})
+    done = await sse.ask("POST", PAUSES, body, headers={**bearer("root", role="admin"), "X-Admin-Override": "true"})
     assert (done.status, done.json["changed"]) == (200, True), done.json
     await program.until("calls_paused", lambda line: bool(line["what"] == f"tenant {tenant}"), timeout=40)
 
@@ -113,10 +112,10 @@ async def test_a_paused_tenants_streams_get_nothing_and_anothers_go_on(tenants: 
     await _tell(tenants, "globex", 2)
     await theirs.number(1)
     assert (theirs.payloads, ours.payloads) == ([{"n": 2}], [])
-    story = (await tenants.ask("GET", f"/api/v1/notifications/{held}", headers=OPERATOR)).json
+    story = (await tenants.ask("GET", f"/api/v1/notifications/{held}", headers=bearer("root", role="admin"))).json
     assert story["routes"][0]["waitsFor"] == f"tenant acme is paused by root: {REASON}"
     body = {"scope": "tenant", "name": "acme", "reason": REASON}
-    headers = {**OPERATOR, "X-Admin-Override": "true"}
+    headers = {**bearer("root", role="admin"), "X-Admin-Override": "true"}
     assert (await tenants.ask("POST", f"{PAUSES}/resume", body, headers=headers)).json["changed"]
 
     async def there() -> bool:
