@@ -157,9 +157,10 @@ def test_the_job_log_is_newest_first_over_both_services(billing: Billing) -> Non
     found = entries(billing)
     assert [entry["timestamp"] for entry in found] == sorted((entry["timestamp"] for entry in found), reverse=True)
     assert {entry["queue"] for entry in found} == {"q:sub:usage_sync", "q:pay:refund_initiation"}
-    # A start never comes after its end.
+    # A start never comes after its end; on a busy machine a message may be started again.
     for number in {entry["message_id"] for entry in found}:
-        assert [entry["status"] for entry in found if entry["message_id"] == number] == ["success", "start"]
+        told = [entry["status"] for entry in reversed(found) if entry["message_id"] == number]
+        assert (set(told[::2]), set(told[1:-1:2]) - {"retry"}, told[-1]) == ({"start"}, set(), "success")
     assert len(programs) == 2
 
 
