@@ -229,7 +229,7 @@ def test_where_no_provider_has_endpoints_it_says_what_to_do(tmp_path: Path) -> N
         client = Client.of(program)
         body = {"endpoint": "hooks.example.org:443", "since": now(), "reason": "it was down", "dryRun": True}
         reply = client.call("POST", PATH, body, OVERRIDE)
-        assert (reply.status, reply.body["error"]["code"]) == (400, "UNKNOWN_PROVIDER")
+        assert (reply.status, reply.body["error"]["code"]) == (404, "NOT_FOUND")
         assert reply.body["error"]["message"] == (
             "no provider here calls endpoints of its own: redrive dead letters with POST /api/v1/admin/redrive"
         )

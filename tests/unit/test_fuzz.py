@@ -40,7 +40,7 @@ def test_an_honest_input_is_read(targets: dict[str, Target]) -> None:
 
 @pytest.mark.slow
 def test_readers_read_or_refuse_and_do_nothing_else(targets: dict[str, Target]) -> None:
-    rows, findings = running.run(targets, Counts(None), seed=SEED, number=EACH * len(targets), seconds=240)
+    rows, findings = running.run(targets, Counts(None), seed=SEED, number=EACH * len(targets), seconds=900)
     assert findings == []
     assert {row.tried for row in rows} == {EACH}
 

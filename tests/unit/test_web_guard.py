@@ -251,7 +251,12 @@ def test_every_module_with_endpoints_is_asked() -> None:
     package = Path(carillon.__file__).parent
     files = [path for path in package.rglob("*.py") if re.search(r"\bEndpoint\(\s*\n", path.read_text())]
     asked = {one.call.__module__ for one in declared()}
-    toolkit = {"carillon.web.endpoint", "carillon.upkeep.console.api", "carillon.doors.http.endpoints"}
+    toolkit = {
+        "carillon.web.endpoint",
+        "carillon.web.files",
+        "carillon.upkeep.console.api",
+        "carillon.doors.http.endpoints",
+    }
     toolkit |= {"carillon.upkeep.consent.api"}  # nobody's page has no module; the table above names its endpoints
     found = {".".join(("carillon", *path.relative_to(package).with_suffix("").parts)) for path in files}
     for module in found - toolkit:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import IO, Any
 
 from carillon.domain.errors import BadIntent, BadTemplate, Place
@@ -68,7 +69,9 @@ class RenderProcess:
         child.wait()
         for pipe in (child.stdin, child.stdout):
             if pipe is not None:
-                pipe.close()
+                # What was written to a process that is gone cannot be written any more.
+                with suppress(OSError):
+                    pipe.close()
 
     def _running(self) -> "subprocess.Popen[bytes] | None":
         # After a fork the process is the parent's.

@@ -136,7 +136,7 @@ class Replays:
         found = self._receivers.get(provider)
         if found is None and not self._receivers:
             said = "no provider here calls endpoints of its own: redrive dead letters with POST /api/v1/admin/redrive"
-            raise Problem("UNKNOWN_PROVIDER", said)
+            raise Problem("NOT_FOUND", said)
         if found is None:
             known = ", ".join(sorted(self._receivers))
             raise Problem("UNKNOWN_PROVIDER", f"{provider} calls no endpoints of its own; providers that do: {known}")
@@ -212,7 +212,7 @@ def endpoints(ledger: ReplayingLedger, receivers: Receivers, lanes: Lanes) -> li
                 "slowly": {**example, "reason": "They lost an hour", "delivered": True, "ratePerSecond": 20},
             },
             answers=(Answer(status=200, description="What matched and what was replayed", kind=ReplayAnswer),),
-            problems=("UNKNOWN_PROVIDER",),
+            problems=("UNKNOWN_PROVIDER", "NOT_FOUND"),
             tag="Administration",
             about=About(callers=Callers.ADMINISTRATORS, tenant=in_body("tenantId")),
         )
