@@ -6,6 +6,7 @@ import re
 import sqlite3
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -91,8 +92,9 @@ def blueprint(name: str = "local") -> dict[str, Any]:
     return tomllib.loads(text)
 
 
+@cache
 def commands() -> dict[str, set[str]]:
-    """Every command with the long names of its options."""
+    """Every command with the long names of its options; the command line builds its parsers anew at each look."""
     return dict(_commands(get_command(app), "carillon"))
 
 
