@@ -82,15 +82,13 @@ def memory_home() -> Home:
 
 def redis_home(redis: Redis) -> Home:
     clock, events = ManualClock(), list[Event]()
-    own = MemoryBreakers(POLICIES, clock, lambda _: None)
-    breakers = RedisBreakers(redis, POLICIES, prefix=PREFIX, fallback=own, clock=clock, observer=events.append)
+    breakers = RedisBreakers(redis, POLICIES, prefix=PREFIX, clock=clock, observer=events.append)
     return Home(breakers, clock, events, redis)
 
 
 def ledger_home(ledger: BreakerLedger, engine: Engine) -> Home:
     clock, events = ManualClock(), list[Event]()
-    own = MemoryBreakers(POLICIES, clock, lambda _: None)
-    breakers = LedgerBreakers(ledger, POLICIES, service="test", fallback=own, clock=clock, observer=events.append)
+    breakers = LedgerBreakers(ledger, POLICIES, service="test", clock=clock, observer=events.append)
     return Home(breakers, clock, events, engine=engine)
 
 
@@ -227,6 +225,7 @@ async def test_concurrent_failures_lose_no_count(home: Home) -> None:
     assert await home.breakers.admit("patient") is Admission.STOP
 
 
+@pytest.mark.req("P-720")
 async def test_every_change_is_told_once_and_in_order(home: Home) -> None:
     await home.open("smtp")
     await home.pass_time(61.0)

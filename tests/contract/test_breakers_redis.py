@@ -10,7 +10,6 @@ from redis.backoff import NoBackoff
 
 from carillon.domain.breaker import Admission, BreakerPolicy, State
 from carillon.domain.events import Event, Trouble
-from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.breakers import redis as breakers_redis
 from carillon.outbound.breakers.redis import RedisBreakers
 from carillon.outbound.breakers.shared import AWAY_SECONDS
@@ -27,8 +26,7 @@ STATE, FAILURES, OPENED_AT = (f"{PREFIX}fcm:{part}" for part in ("state", "failu
 def worker(redis: Redis, clock: ManualClock | None = None) -> Home:
     """The breakers of one process of the fleet."""
     clock, events = clock or ManualClock(), list[Event]()
-    own = MemoryBreakers(POLICIES, clock, events.append)
-    breakers = RedisBreakers(redis, POLICIES, prefix=PREFIX, fallback=own, clock=clock, observer=events.append)
+    breakers = RedisBreakers(redis, POLICIES, prefix=PREFIX, clock=clock, observer=events.append)
     return Home(breakers, clock, events, redis)
 
 
@@ -208,12 +206,10 @@ async def test_successes_of_a_healthy_provider_cost_no_round_trip(redis: Redis) 
 
 
 async def test_one_look_answers_everybody_who_asked_before_it_and_a_probe_is_one_caller_s(redis: Redis) -> None:
-    own = MemoryBreakers(POLICIES, ManualClock(), lambda _: None)
     home = RedisBreakers(
         redis,
         POLICIES,
         prefix=PREFIX,
-        fallback=own,
         clock=ManualClock(),
         observer=lambda _: None,
         refresh_seconds=0.0,

@@ -61,7 +61,15 @@ MISFITS = {
             ("postgres", "sqlite"),
             "CREATE TABLE job_logs (queue text, message_id text); INSERT INTO job_logs VALUES ('q', 'm'), ('q', 'm')",
         ),
-        r"job_logs.* (could not create unique index|UNIQUE constraint failed)",
+        r"table job_logs is there and cannot be adopted: several of its rows have the same queue, message_id \(q, m\)",
+    ),
+    "the same event twice": (
+        dict.fromkeys(
+            ("postgres", "sqlite"),
+            "CREATE TABLE payment_webhook_requests (event_id text);"
+            "INSERT INTO payment_webhook_requests VALUES ('e-1'), ('e-2'), ('e-2'), (NULL), (NULL)",
+        ),
+        r"payment_webhook_requests is there and cannot be adopted: several of its rows have the same event_id \(e-2\)",
     ),
 }
 
@@ -122,10 +130,9 @@ async def test_what_does_not_fit_is_said_in_one_line_and_leaves_the_database_as_
     before = await catalogue(engine)
     ledger = await engine.open()
     try:
-        if "twice" not in case:
-            # The doctor's question finds the same, and changes nothing.
-            with pytest.raises(ConfigurationError, match=said):
-                await ledger.foreseen()
+        # The doctor's question finds the same, and changes nothing.
+        with pytest.raises(ConfigurationError, match=said):
+            await ledger.foreseen()
         with pytest.raises(ConfigurationError, match=said) as raised:
             await ledger.migrate()
         assert "\n" not in str(raised.value)
@@ -175,6 +182,68 @@ async def test_the_notifications_of_document_004_are_read_and_written_as_before(
             await connection.fetchval("SELECT count(*) FROM notifications.notifications_before WHERE mine <> ''") == 2
         )
         assert await connection.fetchval("SELECT count(*) FROM routes WHERE next_attempt_at IS NOT NULL") == 1
+    finally:
+        await connection.close()
+
+
+UNFIT = {
+    "a type": (
+        "CREATE TABLE {home}.notifications (notification_id uuid, user_id text, payload bytea)",
+        r"the table notifications is there, and its column payload does not fit: it is bytea, and must be jsonb or ",
+    ),
+    "a number for a priority": (
+        "CREATE TABLE {home}.notifications (notification_id uuid, user_id text, priority smallint)",
+        r"the table notifications is there, and its column priority does not fit: it is smallint, and must be text or ",
+    ),
+    "nobody's": (
+        "CREATE TABLE {home}.notifications (notification_id uuid, person text)",
+        r"the table notifications is there, and it has no column user_id",
+    ),
+}
+
+
+@pytest.mark.req("X0-4", "X0-5", "X0-6")
+@pytest.mark.parametrize("home", ["notifications", "own"])
+@pytest.mark.parametrize("case", UNFIT)
+async def test_notifications_that_do_not_fit_are_named_before_the_start_and_at_the_start(
+    postgres_dsn: str, case: str, home: str
+) -> None:
+    statement, said = UNFIT[case]
+    url = postgres_dsn if home == "notifications" else f"{postgres_dsn}?search_path=own"
+    connection = await asyncpg.connect(postgres_dsn)
+    try:
+        await connection.execute(f"CREATE SCHEMA {home}; {statement.format(home=home)}")
+        before = await connection.fetch(SHAPE)
+        ledger = await PostgresLedger.open(url, allow_unsafe=True)
+        try:
+            for question in (ledger.foreseen, ledger.migrate):
+                with pytest.raises(ConfigurationError, match=said) as raised:
+                    await question()
+                assert "\n" not in str(raised.value)
+        finally:
+            await ledger.aclose()
+        assert await connection.fetch(SHAPE) == before
+        assert await connection.fetchval("SELECT to_regclass('records') IS NULL AND to_regclass('own.records') IS NULL")
+    finally:
+        await connection.close()
+
+
+@pytest.mark.req("X0-4", "X0-5", "X0-6")
+async def test_a_value_that_no_notification_can_have_leaves_the_database_as_it_was(postgres_dsn: str) -> None:
+    connection = await asyncpg.connect(postgres_dsn)
+    try:
+        await connection.execute(OLD_NOTIFICATIONS.replace("'LOW'", "'URGENT'"))
+        ledger = await PostgresLedger.open(postgres_dsn, allow_unsafe=True)
+        try:
+            # The types fit, so that the doctor says what becomes of the table.
+            (plan,) = [plan for plan in await ledger.foreseen() if plan.adopts is not None]
+            assert (plan.adopts, plan.renamed) == ("notifications", "notifications_before")
+            with pytest.raises(ConfigurationError, match=r"the table notifications is there and cannot be .*URGENT"):
+                await ledger.migrate()
+        finally:
+            await ledger.aclose()
+        assert await connection.fetchval("SELECT count(*) FROM notifications.notifications WHERE mine <> ''") == 2
+        assert await connection.fetchval("SELECT to_regclass('records')") is None
     finally:
         await connection.close()
 

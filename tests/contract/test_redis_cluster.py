@@ -13,7 +13,6 @@ from carillon.config.reading import load
 from carillon.domain.breaker import Admission, BreakerPolicy, State
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.events import Event, Trouble
-from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.breakers.redis import RedisBreakers, RedisTargets
 from carillon.queues import Queues
 from tests.fleet.redis_fleet import RedisCluster
@@ -49,8 +48,7 @@ async def client(cluster: RedisCluster) -> AsyncIterator[ClusterClient]:
 
 def breakers_of(client: ClusterClient, events: list[Event]) -> RedisBreakers:
     clock = ManualClock()
-    own = MemoryBreakers(POLICIES, clock, events.append)
-    return RedisBreakers(client, POLICIES, prefix=PREFIX, fallback=own, clock=clock, observer=events.append)
+    return RedisBreakers(client, POLICIES, prefix=PREFIX, clock=clock, observer=events.append)
 
 
 def troubles(events: list[Event]) -> list[Event]:

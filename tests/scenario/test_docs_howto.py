@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,7 @@ SMTP = "docs/how-to/send-email-with-smtp.md"
 BILLING = "docs/how-to/run-billing.md"
 CELERY = "docs/how-to/come-from-celery.md"
 QUEUES = "docs/how-to/your-own-queues.md"
+GATEWAY = "docs/how-to/bring-your-own-gateway.md"
 _MAIL_URL = "smtp://ringer:rope@mail.example.org:587?starttls=1"
 
 BLOCKS = [
@@ -132,6 +134,20 @@ def test_the_pages_with_redis_do_what_they_say(page: str, tmp_path: Path, redis_
     follow(ROOT / page, tmp_path, {"6379": str(redis_server.port)})
 
 
+@pytest.mark.req("X3-3")
+def test_the_page_about_gateways_does_what_it_says(tmp_path: Path, redis_server: Redis) -> None:
+    redis_server.flush()
+    (block,) = [each for each in docs_pages.blocks(ROOT / GATEWAY) if each.file == "pyproject.toml"]
+    project = tomllib.loads(block.text)["project"]
+    # As `pip install .` leaves it; the test installs nothing.
+    told = tmp_path / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    names = "".join(f"{name} = {place}\n" for name, place in project["entry-points"]["carillon.gateways"].items())
+    (told / "entry_points.txt").write_text(f"[carillon.gateways]\n{names}")
+    follow(ROOT / GATEWAY, tmp_path, {"6379": str(redis_server.port)}, {"PYTHONPATH": str(tmp_path)})
+
+
 def test_every_page_with_commands_is_followed() -> None:
     with_commands = {
         docs_pages.name(page)
@@ -149,6 +165,7 @@ def test_every_page_with_commands_is_followed() -> None:
         SCENARIOS,
         CELERY,
         QUEUES,
+        GATEWAY,
         docs_pages.name(CHANNEL),
     }
     assert with_commands == {*PAGES, *HERE, *BLUEPRINTS, *TUTORIALS, *alone}

@@ -8,6 +8,7 @@ from tests.support.galaxy_seen import PATIENT, exit_of, intent
 from tests.support.galaxy_stand import Galaxy
 from tests.support.http_client import Client
 from tests.support.otlp import attributes, collecting, collecting_grpc
+from tests.support.process import Program
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -87,6 +88,13 @@ async def test_stdout_gets_spans_as_whole_lines(galaxy: Galaxy) -> None:
     assert program.events("metrics"), "the last numbers leave at the end"
 
 
+async def checked(galaxy: Galaxy, **environment: str) -> str:
+    """What the doctor prints."""
+    with Program("doctor", "--blueprint", "galaxy", env=galaxy.environment(**environment), cwd=galaxy.folder) as doctor:
+        await asyncio.to_thread(doctor.wait)
+        return doctor.tail(40)
+
+
 @pytest.mark.req("X1-3")
 async def test_numbers_and_spans_leave_over_grpc_too(galaxy: Galaxy) -> None:
     with collecting_grpc() as collector:
@@ -101,6 +109,9 @@ async def test_numbers_and_spans_leave_over_grpc_too(galaxy: Galaxy) -> None:
         entry_id = await galaxy.publish(intent(trace_id=TRACE))
         await galaxy.routes(entry_id, status="published")
         await asyncio.to_thread(collector.wait_for_points, DEPTH, [({}, 0)])
+        given = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.address, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}
+        said = "ok   Telemetry: metrics over OTLP as http/protobuf, traces over OTLP as grpc"
+        assert said in await checked(galaxy, **given)
         program.terminate()
         assert program.wait() == 0
     assert {"notification.intent.outcomes", "notification.route.publish_attempts"} <= collector.names()
@@ -145,3 +156,5 @@ async def test_what_cannot_be_exported_ends_the_start_and_names_the_extra(
     assert code not in {0, None}
     assert said in printed
     assert "Traceback" not in printed
+    # The doctor says the same before the start does.
+    assert f"ill  Telemetry: {said}" in await checked(galaxy, **environment)

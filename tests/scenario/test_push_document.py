@@ -87,6 +87,30 @@ def test_the_dead_letter_that_opens_a_breaker_tells_its_own_cause_first(lasting:
         "circuit breaker open: fcm",
     ]
     assert lasting.until_audited(second, "failed")["metadata"]["failure_reason"] == reasons[1]
+    assert [line["after"] for line in lasting.programs[-1].events("breaker_changed")] == ["open"], "told once"
+
+
+@pytest.mark.req("X0-2")
+@pytest.mark.parametrize(
+    ("name", "cause"), [("fcm", "FCM HTTP 500"), ("template_service", "Template Service HTTP 500")]
+)
+def test_a_message_that_waits_for_its_retry_while_others_open_the_breaker_tells_its_own_cause(
+    lasting: Push, name: str, cause: str
+) -> None:
+    lasting.start(CARILLON_DRILL__TIME_SCALE="2")
+    vendor = lasting.fcm if name == "fcm" else lasting.template_service
+    vendor.answer(DOWN)
+    waiting, later = message(), message()
+    lasting.publish(waiting)
+    vendor.wait_for(1)
+    lasting.set_breaker("open", name)
+    reason = f"{cause} after 0 retries; circuit breaker open: {name}"
+    assert lasting.dead(waiting)["failure_reason"] == reason
+    assert lasting.until_audited(waiting, "failed")["metadata"]["failure_reason"] == reason
+    # One that never called has no cause of its own.
+    lasting.publish(later)
+    assert lasting.dead(later)["failure_reason"] == f"circuit breaker open: {name}"
+    assert len(vendor.entries) == 1
 
 
 @pytest.mark.req("X0-3")

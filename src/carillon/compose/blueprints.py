@@ -18,7 +18,8 @@ from carillon.compose.rehearsals import RehearsalsPart
 from carillon.compose.templates import TemplatesPart
 from carillon.compose.upkeep import AlertsPart, HistoryPart, UpkeepPart
 from carillon.config.settings import Settings
-from carillon.domain.errors import CarillonError
+from carillon.domain.errors import CarillonError, ConfigurationError
+from carillon.upkeep.metrics.otlp import exported
 
 SERVICES = {"billing": ("payment", "subscription")}
 """The services of a blueprint, which `--roles` may name beside the roles."""
@@ -85,7 +86,7 @@ def _engine(process: Process) -> Sequence[Part]:
 
 async def examine(settings: Settings, parts: Callable[[Process], Sequence[Part]] = parts_of) -> list[DoctorFinding]:
     """Ask every part its question; an ill part does not stop the questions to the others."""
-    findings = [DoctorFinding("Settings", "ok", f"blueprint {settings.blueprint}")]
+    findings = [DoctorFinding("Settings", "ok", f"blueprint {settings.blueprint}"), *_telemetry()]
     for part in sorted(parts(process_of(settings, lambda _: None)), key=_place):
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -95,6 +96,15 @@ async def examine(settings: Settings, parts: Callable[[Process], Sequence[Part]]
         except (CarillonError, OSError) as error:
             findings.append(DoctorFinding(part.title, "ill", str(error)))
     return findings
+
+
+def _telemetry() -> list[DoctorFinding]:
+    """What leaves by the standard variables, or why it cannot; nothing is asked for without them."""
+    try:
+        leaving = exported()
+    except ConfigurationError as error:
+        return [DoctorFinding("Telemetry", "ill", str(error))]
+    return [DoctorFinding("Telemetry", "ok", ", ".join(leaving))] if leaving else []
 
 
 def _place(part: Part) -> int:

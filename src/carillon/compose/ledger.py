@@ -116,6 +116,8 @@ def live_providers(chains: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
 
 
 def _new_columns(plan: ChunkPlan) -> str:
+    if plan.renamed is not None:
+        return f"it becomes {plan.renamed}, and a view of its name has them"
     return f"and it gets {', '.join(plan.added)}" if plan.added else "and it has every column"
 
 

@@ -59,25 +59,23 @@ class BreakersPart(Part):
     async def open(self, stack: AsyncExitStack) -> None:
         process = self._process
         settings = process.settings
-        own = MemoryBreakers(from_settings.breaker_policies(settings), process.clock, process.observe)
         if settings.redis.url is not None:
             from carillon.compose.redis import SharedRedis  # noqa: PLC0415 - see its first line
 
             self.shared = SharedRedis(settings.redis.url, cluster=settings.redis.cluster)
             stack.push_async_callback(self.shared.aclose)
             await self.shared.check_topology(self.kept)
-            self.breakers = self.shared.breakers(settings, own, process.clock, process.observe)
+            self.breakers = self.shared.breakers(settings, process.clock, process.observe)
         elif settings.ledger.share_breakers:
             self.breakers = LedgerBreakers(
                 self._ledger.ledger,
                 from_settings.breaker_policies(settings),
                 service=settings.service,
-                fallback=own,
                 clock=process.clock,
                 observer=process.observe,
             )
         else:
-            self.breakers = own
+            self.breakers = MemoryBreakers(from_settings.breaker_policies(settings), process.clock, process.observe)
         self.targets = Targets(
             self._ledger.ledger if self.shared is None else self.shared.targets(),
             from_settings.endpoint_policies(settings),

@@ -39,7 +39,6 @@ from carillon.intake.in_order import OrderedIntake
 from carillon.intake.plan import PlanRules
 from carillon.ledger.opening import Ledger
 from carillon.ledger.redis.leases import RedisLeases
-from carillon.outbound.breakers import RecoverableBreakers
 from carillon.outbound.breakers.redis import RedisBreakers, RedisTargets
 from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest
 from carillon.system import SystemClock, new_id
@@ -75,16 +74,13 @@ class SharedRedis:
         )
         self.redis = outliving_resets(Redis.from_pool(pool))
 
-    def breakers(
-        self, settings: Settings, fallback: RecoverableBreakers, clock: Clock, observer: Observer
-    ) -> RedisBreakers:
-        """Breakers shared by all processes, with this process's own as the fallback."""
+    def breakers(self, settings: Settings, clock: Clock, observer: Observer) -> RedisBreakers:
+        """Breakers shared by all processes."""
         return RedisBreakers(
             self.redis,
             from_settings.breaker_policies(settings),
             # In a Redis Cluster one slot holds all breakers of a service, because a script may use no other.
             prefix=f"circuit:{{{settings.service}}}:" if self._cluster else f"circuit:{settings.service}:",
-            fallback=fallback,
             clock=clock,
             observer=observer,
             refresh_seconds=REFRESH_SECONDS if settings.push is None else 0.0,

@@ -1,7 +1,7 @@
 """Tables that are in a database before Carillon comes: adopted if a document names them, else refused in one line."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -10,11 +10,14 @@ import msgspec
 from carillon.domain.errors import ConfigurationError
 
 _ADOPTS = re.compile(r"^-- adopts: (\w+)$", re.MULTILINE)
+_COPIES = re.compile(r"^-- copies: (\w+) as (\w+)$", re.MULTILINE)
 _CREATED = re.compile(r'^CREATE (?:TABLE|VIEW|TYPE) "?(\w+)"?', re.MULTILINE)
 _COLUMN = re.compile(r"^-- column: (\w+) (.+)$", re.MULTILINE)
 _MADE = re.compile(r"^-- made: (\w+) (.+)$", re.MULTILINE)
 """A column that the database fills itself."""
 _WIDENED = re.compile(r"^-- widened: (\w+) (.+)$", re.MULTILINE)
+_NEEDED = re.compile(r"^-- needed: (\w+)$", re.MULTILINE)
+_UNIQUE = re.compile(r"^-- unique: (.+)$", re.MULTILINE)
 _LENGTH = re.compile(r"\s*\(.*\)")
 
 
@@ -29,6 +32,12 @@ class Chunk(msgspec.Struct, frozen=True):
         """The table that may be there already, as a document describes it; the chunk is about this table alone."""
         found = _ADOPTS.search(self.text)
         return None if found is None else found[1]
+
+    @property
+    def copies(self) -> tuple[str, str] | None:
+        """A table that may be there and whose rows the chunk writes through a view, and its name from then on."""
+        found = _COPIES.search(self.text)
+        return None if found is None else (found[1], found[2])
 
 
 class TableColumn(msgspec.Struct, frozen=True):
@@ -52,6 +61,10 @@ class ChunkPlan(msgspec.Struct, frozen=True):
     """The table that is there and stays."""
     added: tuple[str, ...] = ()
     """The columns that it gets."""
+    renamed: str | None = None
+    """The name under which it stays, while a view has its rows."""
+    repeated: tuple[tuple[str, str], ...] = ()
+    """Columns that only one row may have, and the question for rows that are there twice."""
 
 
 def table_of(row: Mapping[str, Any]) -> TableColumn:
@@ -70,6 +83,8 @@ def planned(dialect: str, chunk: Chunk, there: Existing) -> ChunkPlan:
             f"the database already has a table {taken[0]} that is not Carillon's: rename it, or give Carillon "
             "a database or a schema of its own (postgresql://…?search_path=carillon)"
         )
+    if chunk.copies is not None and chunk.copies[0] in there:
+        return _copying(dialect, chunk, *chunk.copies, there)
     return ChunkPlan([chunk.text] if is_sql(chunk.text) else [])
 
 
@@ -78,25 +93,56 @@ def is_sql(text: str) -> bool:
     return any(line.strip() and not line.startswith("--") for line in text.splitlines())
 
 
+def repeated_rows(plan: ChunkPlan, columns: str, values: Iterable[object]) -> ConfigurationError:
+    """What there is to say of rows that are there twice."""
+    said = ", ".join(str(value) for value in values)
+    return ConfigurationError(
+        f"the table {plan.adopts} is there and cannot be adopted: several of its rows have the same {columns} ({said})"
+    )
+
+
+def _words(dialect: str, table: str) -> str:
+    return (files("carillon.ledger") / "migrations" / dialect / "adopted" / f"{table}.sql").read_text(encoding="utf-8")
+
+
+def _copying(dialect: str, chunk: Chunk, table: str, renamed: str, there: Existing) -> ChunkPlan:
+    text, known = _words(dialect, table), {column.name: column for column in there[table]}
+    for name, kinds in _COLUMN.findall(text):
+        _check(table, known.get(name), kinds)
+    absent = [name for name in _NEEDED.findall(text) if name not in known]
+    if absent:
+        raise ConfigurationError(f"the table {table} is there, and it has no column {absent[0]}")
+    return ChunkPlan([chunk.text], table, renamed=renamed)
+
+
+def _check(table: str, column: TableColumn | None, given: str) -> None:
+    kinds = [kind.strip() for kind in given.split(",")]
+    if column is not None and column.kind not in kinds:
+        raise ConfigurationError(
+            f"the table {table} is there, and its column {column.name} does not fit: it is "
+            f"{column.kind or 'untyped'}, and must be {' or '.join(kinds)}"
+        )
+
+
 def _adoption(dialect: str, table: str, columns: list[TableColumn]) -> ChunkPlan:
-    text = (files("carillon.ledger") / "migrations" / dialect / "adopted" / f"{table}.sql").read_text(encoding="utf-8")
     known = {column.name: column for column in columns}
-    statements, added, ours = [], [], set()
-    for statement in _split(text):
+    statements, added, ours, repeated = [], [], set(), []
+    for statement in _split(_words(dialect, table)):
+        unique = _UNIQUE.search(statement)
+        if unique is not None:
+            if all(name in known for name in unique[1].split(", ")):
+                repeated.append((unique[1], statement))
+            continue
         given, widened = _COLUMN.search(statement), _WIDENED.search(statement)
         column = given or _MADE.search(statement)
         if column is not None:
-            name, kinds = column[1], [kind.strip() for kind in column[2].split(",")]
+            name = column[1]
+            _check(table, known.get(name), column[2])
             if given is not None:
                 ours.add(name)
             if name not in known:
                 statements.append(statement)
                 added.append(name)
-            elif known[name].kind not in kinds:
-                raise ConfigurationError(
-                    f"the table {table} is there, and its column {name} does not fit: it is "
-                    f"{known[name].kind or 'untyped'}, and must be {' or '.join(kinds)}"
-                )
         elif widened is None or (widened[1] in known and known[widened[1]].kind == widened[2]):
             statements.append(statement)
     strange = [column.name for column in columns if column.must_be_given and column.name not in ours]
@@ -105,7 +151,7 @@ def _adoption(dialect: str, table: str, columns: list[TableColumn]) -> ChunkPlan
             f"the table {table} is there, and its column {strange[0]} does not fit: it is NOT NULL without a default, "
             "and Carillon does not fill it"
         )
-    return ChunkPlan(statements, table, tuple(added))
+    return ChunkPlan(statements, table, tuple(added), repeated=tuple(repeated))
 
 
 def _split(text: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ import asyncpg
 import msgspec
 
 from carillon.domain.errors import ConfigurationError, LedgerNewer, LedgerUnavailable
-from carillon.ledger.adoption import Chunk, ChunkPlan, Existing, is_sql, planned, table_of
+from carillon.ledger.adoption import Chunk, ChunkPlan, Existing, is_sql, planned, repeated_rows, table_of
 
 PARTS = frozenset({"api", "audit", "billing", "history", "queues", "streams"})
 """The parts of the program that bring tables of their own; a line `-- part: NAME` begins the statements of one."""
@@ -126,7 +126,13 @@ async def plan_postgres(
 ) -> dict[Chunk, ChunkPlan]:
     """How each chunk meets the tables that are there; raises ConfigurationError in one line."""
     rows = await connection.fetch(sql["table_columns"])
-    return _planned("postgres", [dict(row) for row in rows], steps)
+    plans = _planned("postgres", [dict(row) for row in rows], steps)
+    for plan in plans.values():
+        for columns, question in plan.repeated:
+            found = await connection.fetchrow(question)
+            if found is not None:
+                raise repeated_rows(plan, columns, found.values())
+    return plans
 
 
 def _planned(dialect: str, rows: Iterable[Mapping[str, Any]], steps: Missing) -> dict[Chunk, ChunkPlan]:
@@ -273,7 +279,13 @@ def plan_sqlite(connection: sqlite3.Connection, sql: Mapping[str, str], steps: M
     """How each chunk meets the tables that are there; raises ConfigurationError in one line."""
     asked = connection.execute(sql["table_columns"])
     names = [each[0] for each in asked.description]
-    return _planned("sqlite", [dict(zip(names, row, strict=True)) for row in asked.fetchall()], steps)
+    plans = _planned("sqlite", [dict(zip(names, row, strict=True)) for row in asked.fetchall()], steps)
+    for plan in plans.values():
+        for columns, question in plan.repeated:
+            found = connection.execute(question).fetchone()
+            if found is not None:
+                raise repeated_rows(plan, columns, found)
+    return plans
 
 
 def migrate_sqlite(

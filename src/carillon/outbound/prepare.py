@@ -95,10 +95,11 @@ class TemplatePreparer:
     async def _fetched(self, code: str, language: str) -> Template | Bury | Defer:
         """Fetch until there is an answer, the retries are used up, or the breaker is open."""
         rules, asked = self._rules, 0
+        causes: list[str] = []
         while True:
             said = await admitted(self._breakers, rules.breaker, self._clock, rules.half_open_wait_seconds)
             if said is Admission.STOP:
-                return self._open()
+                return self._open(*causes)
             asked += 1
             answer = await self._fetch(code, language)
             # A 404 proves that the template service is healthy.
@@ -109,12 +110,13 @@ class TemplatePreparer:
             verdict = self._decide(answer, asked, probe=said is Admission.PROBE)
             if not isinstance(verdict, Retry):
                 return verdict
+            causes = [_reason(answer, asked)]
             if (await self._breakers.states()).get(rules.breaker) is State.OPEN:
-                return self._open(_reason(answer, asked))
+                return self._open(*causes)
             await self._clock.sleep(verdict.delay)
 
     def _open(self, *causes: str) -> Bury | Defer:
-        """The verdict while the breaker is open; the message whose own fetch opened it has a cause too."""
+        """The verdict while the breaker is open; a message whose own fetch failed before tells that first."""
         if self._rules.policy.on_open == "bury":
             return Bury("circuit_open", "; ".join([*causes, f"circuit breaker open: {self._rules.breaker}"]))
         return Defer(OPEN_PAUSE_SECONDS * (1 + self._dice()))

@@ -161,5 +161,5 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, Postgres
         if unsafe and not allow_unsafe:
             found = ", ".join(f"{name}=off" for name in unsafe)
             raise ConfigurationError(
-                f"PostgreSQL runs with {found} and may lose confirmed commits; switch it on, or allow it explicitly"
+                f"PostgreSQL runs with {found} and may lose confirmed commits; switch it on, or set ledger.allow_unsafe"
             )

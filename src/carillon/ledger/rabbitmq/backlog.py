@@ -246,11 +246,16 @@ class RabbitBacklog:
             case Finish():
                 return [sent_row(held.intent, held.mark)]
             case Bury() if mine and not held.lost:
-                return [failed_row(held.intent, held.mark, self._reason(each))]
+                return [failed_row(held.intent, held.mark, self._cause(each, held))]
             case Skip(gate) if mine and not held.lost:
                 return [skipped_row(held.intent, held.mark, gate)]
             case _:
                 return []
+
+    def _cause(self, each: Settlement, held: ClaimedDelivery) -> str:
+        """The reason of a dead letter; the failure before comes first where a breaker refused the last call."""
+        said = self._reason(each)
+        return f"{held.failed}; {said}" if each.note is None and held.failed else said
 
     def _conclude(self, each: Settlement, held: ClaimedDelivery, *, mine: bool) -> Settled:
         """The last step after mark and audit row; a lost delivery cannot be acknowledged, and is redelivered."""
@@ -266,6 +271,7 @@ class RabbitBacklog:
             return Settled.STALE
         match verdict:
             case Retry(delay) | FailOver(_, delay):
+                held.failed = self._reason(each)
                 self._wait(held, delay)
             case Defer(delay):
                 pause = 0.0 if self._stopping else max(delay, self._rules.pause_seconds)
@@ -273,7 +279,7 @@ class RabbitBacklog:
             case Bury():
                 calls = held.claim.attempt - (each.note is None)
                 self._observe(finished(held, "failed", calls, self._clock.monotonic()))
-                self._ends.give_up(held, self._reason(each))
+                self._ends.give_up(held, self._cause(each, held))
             case Skip():
                 self._observe(finished(held, "skipped", held.claim.attempt - 1, self._clock.monotonic()))
                 self._ends.ack(held)

@@ -32,6 +32,8 @@ class ClaimedDelivery(msgspec.Struct, kw_only=True):
     """Unix seconds after which it is not sent."""
     lost: bool = False
     """The channel is closed: the broker redelivers the message, and this delivery cannot be acknowledged."""
+    failed: str | None = None
+    """Why its last call failed, while it waits for the next one."""
 
     @property
     def key(self) -> str:

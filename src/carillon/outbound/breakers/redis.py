@@ -12,7 +12,6 @@ from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, BreakerSt
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.ports import Clock, Observer
 from carillon.domain.targets import Change, T, TargetState, changed, read_state, written
-from carillon.outbound.breakers import RecoverableBreakers
 from carillon.outbound.breakers.shared import SharedBreakers, StoreUnavailable
 
 _SCRIPT = (files("carillon.outbound.breakers") / "breakers.lua").read_text()
@@ -31,13 +30,12 @@ class RedisBreakers(SharedBreakers):
         policies: Mapping[str, BreakerPolicy],
         *,
         prefix: str,
-        fallback: RecoverableBreakers,
         clock: Clock,
         observer: Observer,
         refresh_seconds: float = 0.25,
     ) -> None:
         """`prefix` begins every key, so that several services can share one Redis."""
-        super().__init__(policies, fallback=fallback, clock=clock, observer=observer, refresh_seconds=refresh_seconds)
+        super().__init__(policies, clock=clock, observer=observer, refresh_seconds=refresh_seconds)
         self._script = redis.register_script(_SCRIPT)
         self._prefix = prefix
 

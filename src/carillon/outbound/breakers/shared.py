@@ -9,9 +9,9 @@ import msgspec
 from carillon.coalesce import Coalescer
 from carillon.domain.breaker import Admission, BreakerPolicy, BreakerStep, BreakerVerb, BreakerView, State
 from carillon.domain.errors import LedgerUnavailable
-from carillon.domain.events import BreakerChanged, Trouble
+from carillon.domain.events import BreakerChanged, Event, Trouble
 from carillon.domain.ports import Clock, Observer
-from carillon.outbound.breakers import RecoverableBreakers
+from carillon.outbound.breakers import MemoryBreakers
 
 AWAY_SECONDS = 1.0
 _TOGETHER = 100_000
@@ -35,13 +35,12 @@ class SharedBreakers:
         self,
         policies: Mapping[str, BreakerPolicy],
         *,
-        fallback: RecoverableBreakers,
         clock: Clock,
         observer: Observer,
         refresh_seconds: float = 0.25,
     ) -> None:
         self._policies = policies
-        self._fallback = fallback
+        self._fallback = MemoryBreakers(policies, clock, self._changed_here)
         self._clock = clock
         self._observe = observer
         # 0 caches no state: every admission and every outcome goes to the store, and all processes count as one.
@@ -72,16 +71,16 @@ class SharedBreakers:
             self._failing.discard(provider)
         else:
             self._failing.add(provider)
-        await self._fallback.record(provider, ok=ok)
         await self._run("ok" if ok else "fail", provider)
+        await self._fallback.record(provider, ok=ok)
         if not ok:
             # Other processes may see failures too: the next caller asks the store.
             self._fresh_until[provider] = self._known_until[provider] = 0.0
 
     async def trip(self, provider: str) -> None:
         self._failing.add(provider)
-        await self._fallback.trip(provider)
         await self._run("trip", provider)
+        await self._fallback.trip(provider)
 
     async def look(self, providers: Collection[str]) -> dict[str, State]:
         """The state of each in the store, or in this process while the store is away."""
@@ -100,8 +99,8 @@ class SharedBreakers:
         return found
 
     async def recovered(self, provider: str) -> None:
-        await self._fallback.recovered(provider)
         await self._run("heal", provider)
+        await self._fallback.recovered(provider)
 
     async def states(self) -> dict[str, State]:
         for provider, state in list(self._seen.items()):
@@ -125,6 +124,11 @@ class SharedBreakers:
     async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> BreakerStep | StoreUnavailable:
         """One atomic step of the breaker in its store; StoreUnavailable when the store does not answer."""
         raise NotImplementedError
+
+    def _changed_here(self, event: Event) -> None:
+        """Report a change of this process's own breakers, but only while the store is away and they decide."""
+        if self._clock.monotonic() < self._away_until:
+            self._observe(event)
 
     async def _run(self, verb: BreakerVerb, provider: str) -> BreakerStep | None:
         if self._clock.monotonic() < self._away_until:
@@ -168,12 +172,11 @@ class LedgerBreakers(SharedBreakers):
         policies: Mapping[str, BreakerPolicy],
         *,
         service: str,
-        fallback: RecoverableBreakers,
         clock: Clock,
         observer: Observer,
         refresh_seconds: float = 0.25,
     ) -> None:
-        super().__init__(policies, fallback=fallback, clock=clock, observer=observer, refresh_seconds=refresh_seconds)
+        super().__init__(policies, clock=clock, observer=observer, refresh_seconds=refresh_seconds)
         self._ledger = ledger
         self._service = service
 

@@ -90,8 +90,22 @@ def refuse_unknown_exporters() -> None:
             raise ConfigurationError(f"OTEL_{signal.upper()}_EXPORTER: there is no {strange[0]!r}; write {known}")
 
 
+def exported() -> list[str]:
+    """What would leave over OTLP, and how; raises what the start would raise, and exports nothing."""
+    if is_disabled():
+        return []
+    refuse_unknown_exporters()
+    signals: tuple[Signal, ...] = ("metrics", "traces")
+    return [f"{signal} over OTLP as {_protocol(signal)[1]}" for signal in signals if _otlp_class(signal) is not None]
+
+
 def otlp_exporter(signal: Signal) -> Any | None:  # noqa: ANN401 - one of four classes that may not be installed
     """An exporter to a collector, if the standard variables ask for one; ConfigurationError for what is not spoken."""
+    exporter = _otlp_class(signal)
+    return None if exporter is None else exporter()
+
+
+def _otlp_class(signal: Signal) -> Any | None:  # noqa: ANN401 - as above
     named = _named(signal)
     endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
     if "otlp" not in named and (named or not any(os.environ.get(name) for name in endpoints)):
@@ -110,7 +124,7 @@ def otlp_exporter(signal: Signal) -> Any | None:  # noqa: ANN401 - one of four c
         raise ConfigurationError(
             f"{asked}: {signal} over OTLP as {spoken} need an extra: pip install 'carillon[{extra}]'"
         ) from None
-    return exporter()
+    return exporter
 
 
 def _protocol(signal: Signal) -> tuple[str | None, str]:

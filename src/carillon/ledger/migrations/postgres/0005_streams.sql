@@ -174,6 +174,7 @@ CREATE TRIGGER notification_written INSTEAD OF INSERT OR UPDATE ON sse_notificat
 -- The document's name. A ledger in a schema of its own keeps the view there, so that two ledgers of one database do not
 -- meet; a role that may not make schemas leaves it where it is. A table of that name with the document's columns is adopted: it
 -- stays as notifications_before, and its rows are written through the view, so that everything reads and writes them as before.
+-- copies: notifications as notifications_before
 DO $$
 DECLARE
     home   text := CASE WHEN current_schema() = 'public' THEN 'notifications' ELSE current_schema() END;

@@ -65,6 +65,10 @@ ALTER TABLE job_logs ALTER COLUMN last_error TYPE text;
 ALTER TABLE job_logs ALTER COLUMN action TYPE text;
 
 -- One row per message: two rows of one message cannot be adopted.
+-- unique: queue, message_id
+SELECT queue, message_id FROM job_logs WHERE queue IS NOT NULL AND message_id IS NOT NULL
+GROUP BY queue, message_id HAVING count(*) > 1 LIMIT 1;
+
 CREATE UNIQUE INDEX IF NOT EXISTS job_logs_queue_message_id_key ON job_logs (queue, message_id);
 
 CREATE INDEX IF NOT EXISTS job_logs_queue_status_idx ON job_logs (queue, status);

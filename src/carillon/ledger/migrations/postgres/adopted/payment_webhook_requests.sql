@@ -44,6 +44,9 @@ ALTER TABLE payment_webhook_requests ALTER COLUMN created_at SET DEFAULT clock_t
 ALTER TABLE payment_webhook_requests ALTER COLUMN updated_at SET DEFAULT clock_timestamp();
 
 -- An event that comes again is one row.
+-- unique: event_id
+SELECT event_id FROM payment_webhook_requests WHERE event_id IS NOT NULL GROUP BY event_id HAVING count(*) > 1 LIMIT 1;
+
 CREATE UNIQUE INDEX IF NOT EXISTS payment_webhook_requests_event_id_key ON payment_webhook_requests (event_id);
 
 CREATE OR REPLACE FUNCTION payment_webhook_requests_touch() RETURNS trigger LANGUAGE plpgsql AS $$

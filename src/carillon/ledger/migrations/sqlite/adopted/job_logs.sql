@@ -40,6 +40,10 @@ ALTER TABLE job_logs ADD COLUMN created_at INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE job_logs ADD COLUMN updated_at INTEGER NOT NULL DEFAULT 0;
 
 -- One row per message: two rows of one message cannot be adopted.
+-- unique: queue, message_id
+SELECT queue, message_id FROM job_logs WHERE queue IS NOT NULL AND message_id IS NOT NULL
+GROUP BY queue, message_id HAVING count(*) > 1 LIMIT 1;
+
 CREATE UNIQUE INDEX IF NOT EXISTS job_logs_queue_message_id_key ON job_logs (queue, message_id);
 
 CREATE INDEX IF NOT EXISTS job_logs_queue_status_idx ON job_logs (queue, status);

@@ -28,6 +28,9 @@ ALTER TABLE payment_webhook_requests ADD COLUMN created_at INTEGER NOT NULL DEFA
 ALTER TABLE payment_webhook_requests ADD COLUMN updated_at INTEGER NOT NULL DEFAULT 0;
 
 -- An event that comes again is one row.
+-- unique: event_id
+SELECT event_id FROM payment_webhook_requests WHERE event_id IS NOT NULL GROUP BY event_id HAVING count(*) > 1 LIMIT 1;
+
 CREATE UNIQUE INDEX IF NOT EXISTS payment_webhook_requests_event_id_key ON payment_webhook_requests (event_id);
 
 CREATE TRIGGER IF NOT EXISTS payment_webhook_requests_touch AFTER UPDATE ON payment_webhook_requests

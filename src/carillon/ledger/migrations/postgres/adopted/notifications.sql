@@ -1,0 +1,17 @@
+-- A table notifications that was there: it stays under another name, and a view has its rows.
+-- `column` names the types whose values the view can take; a column without such a line may have any type.
+
+-- needed: user_id
+-- column: notification_id uuid, text, character varying
+-- column: priority text, character varying
+-- column: payload jsonb, json, text, character varying
+-- column: processing_started_at timestamp with time zone, timestamp without time zone
+-- column: processing_lease_expires_at timestamp with time zone, timestamp without time zone
+-- column: retry_count integer, bigint, smallint
+-- column: notification_received_timestamp timestamp with time zone, timestamp without time zone
+-- column: notification_pushed_timestamp timestamp with time zone, timestamp without time zone
+-- column: notification_delivered_timestamp timestamp with time zone, timestamp without time zone
+-- column: event_timestamp timestamp with time zone, timestamp without time zone
+-- column: created_at timestamp with time zone, timestamp without time zone
+-- column: updated_at timestamp with time zone, timestamp without time zone
+-- column: is_read boolean
