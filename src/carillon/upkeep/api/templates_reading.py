@@ -18,6 +18,7 @@ from carillon.domain.templates import (
     TemplateLedger,
     parse_accept_language,
     resolve_locale,
+    unfit_parts,
     wished_locale,
 )
 from carillon.upkeep.api.templates_wire import CodeView, PushContent, RenderBody, Rendered
@@ -26,6 +27,8 @@ from carillon.web.problems import Detail, detail, members
 
 FIELDS = {"subject": "subjectTemplate", "text": "bodyTemplate", "html": "htmlTemplate", "mjml": "mjml"}
 """The field of each part of a template."""
+INLINE = "inline"
+"""The channel of a template that is written in the request and names none."""
 LONG_SUBJECT = 150
 CUT_HTML = 100 * 1024
 
@@ -40,11 +43,15 @@ class TemplateTools(msgspec.Struct, frozen=True, kw_only=True):
     """The template of a tenant, ready to be rendered; raises BadTemplate for one that should not be kept."""
     render: Callable[[Template, Mapping[str, Any], str | None], Awaitable[Message]]
     """Renders for a time zone; raises BadIntent naming what is missing."""
+    refusal: Callable[[Template, Message], str | None]
+    """Why a rendered message would be refused for its length."""
     plain: Callable[[Template], bool]
     """Whether substitution alone renders the template."""
     changed: Callable[[], None]
     """Must be called after every write."""
     locale: LocaleRules = LocaleRules()
+    tenant_locales: dict[str, str] = {}
+    """The default locales of tenants with their own."""
     categories: Categories = NO_CATEGORIES
 
 
@@ -81,10 +88,11 @@ class TemplateReader:
         data = body.data if body.data is not None else body.variables
         message = await self._tools.render(template, template.sample if data is None else data, body.time_zone)
         stored = body.template_id is not None or body.template_key is not None
+        refusal = self._tools.refusal(template, message)
         rendered = Rendered(
             body=message.text,
             text=message.text,
-            warnings=warnings(template, message),
+            warnings=[*warnings(template, message), *([] if refusal is None else [f"it would be refused: {refusal}"])],
             subject=message.subject,
             html=message.html,
             channel=template.channel if stored else body.channel,
@@ -109,7 +117,7 @@ class TemplateReader:
             return await self._by_key(request, body.template_key, body)
         template = Template(
             code="inline",
-            channel=body.channel or "inline",
+            channel=body.channel or INLINE,
             locale=body.locale or self._tools.locale.default,
             text=body.body_template or "",
             subject=body.subject_template,
@@ -137,7 +145,8 @@ class TemplateReader:
         channel: str = body.channel or "".join(channels)
         existing = [locale for there, locale in variants if there == channel]
         rules = self._tools.locale
-        wished = wished_locale(body.locale, None, request.header(b"accept-language"), None, rules.default)
+        theirs = self._tools.tenant_locales.get(request.reach.tenant_id or "")
+        wished = wished_locale(body.locale, None, request.header(b"accept-language"), theirs, rules.default)
         locale = resolve_locale(wished, existing, rules)
         template = None
         if locale is not None:
@@ -175,6 +184,9 @@ class TemplateReader:
 
 async def ready(tools: TemplateTools, template: Template, tenant_id: str | None) -> Template:
     """A template ready to be rendered; its error names the field, the line and the column."""
+    wrong = unfit_parts(Draft.of(template)) if template.channel != INLINE else None
+    if wrong is not None:
+        raise Problem("VALIDATION_ERROR", wrong[1], details=[Detail(wrong[1], FIELDS.get(wrong[0], wrong[0]))])
     try:
         return await tools.ready(template, tenant_id)
     except BadTemplate as error:
@@ -194,20 +206,6 @@ def fields_given(channel: str | None, push: dict[str, Any] | None, in_app: dict[
             said = f"{name}: only a template of the channel {name} has it"
             raise Problem("VALIDATION_ERROR", said, details=[Detail(said, name)])
     return push or in_app or {}
-
-
-def unfit(draft: Draft) -> Detail | None:
-    """Why the fields of a draft do not go together."""
-    if not draft.body and draft.html is None and draft.mjml is None:
-        return Detail("bodyTemplate is missing: give a text, htmlTemplate or mjml", "bodyTemplate")
-    rich = "htmlTemplate" if draft.html is not None else "mjml"
-    if (draft.html is not None or draft.mjml is not None) and draft.channel != "email":
-        return Detail("only an email has HTML", rich)
-    if draft.html is not None and draft.mjml is not None:
-        return Detail("give htmlTemplate or mjml, not both", "mjml")
-    if draft.engine == "simple" and (draft.mjml or draft.layout or draft.kind != "message" or not draft.body):
-        return Detail("mjml, layout, kind and a text made from HTML need the jinja engine", "engine")
-    return None
 
 
 def warnings(template: Template, message: Message) -> list[str]:

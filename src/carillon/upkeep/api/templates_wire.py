@@ -132,6 +132,7 @@ class RenderBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
     time_zone: Annotated[str, Meta(max_length=64, examples=["Europe/Berlin"])] | None = None
     data: dict[str, Any] | None = None
     variables: Annotated[dict[str, Any], Meta(description="Another name for data.")] | None = None
+    tenant_id: Annotated[TenantId, Meta(description="Whose layouts, partials and brand it uses.")] | None = None
 
 
 class TemplateView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
