@@ -185,3 +185,20 @@ def test_a_preview_of_a_text_message_shows_its_parts_and_says_what_would_be_refu
     assert shown["segments"] == {"encoding": "GSM-7", "units": 10, "segments": 1, "perSegment": 160}
     (tmp_path / "long.json").write_text(json.dumps({"word": 1, "text": "x" * 160}))
     assert '"segments": 2' in carillon(tmp_path, *given, "--data", "long.json", exit_code=1)
+
+
+@pytest.mark.req("P-746")
+def test_a_tenant_pushes_templates_that_use_the_layouts_of_all(tmp_path: Path) -> None:
+    for name, text in {
+        "all/_layouts/frame/html.jinja": "<html><body>{% block content %}{% endblock %}</body></html>",
+        "theirs/note/en/email/html.jinja": "{% block content %}<p>{{ n }}</p>{% endblock %}",
+        "theirs/note/en/email/template.json": '{"layout": "frame"}',
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert "there is no layout frame" in carillon(tmp_path, "push", "theirs", "--tenant", "acme", exit_code=2)
+    carillon(tmp_path, "push", "all", "--tenant", "globex")
+    assert "there is no layout frame" in carillon(tmp_path, "push", "theirs", "--tenant", "acme", exit_code=2)
+    carillon(tmp_path, "push", "all")
+    assert "note/en/email: version 1" in carillon(tmp_path, "push", "theirs", "--tenant", "acme")
+    assert "no differences" in carillon(tmp_path, "diff", "theirs", "--tenant", "acme")

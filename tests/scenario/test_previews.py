@@ -1,9 +1,13 @@
 """A preview shows what a send would make: of a tenant, with the operator's parts, and with what would be refused."""
 
+import json
 from typing import Any
 
 import pytest
 
+from carillon.domain.notifications import Template
+from carillon.intake.render import render_message
+from carillon.outbound.prepare import read_template
 from tests.support.listo_stand import PHONE, Listo, shared_fixture
 from tests.support.listo_templates import PATH
 
@@ -67,6 +71,13 @@ def test_a_preview_warns_of_a_text_message_that_would_be_refused(listo: Listo) -
     assert long["segments"]["segments"] == 2
     refused = listo.send("brief", "sms", recipient=PHONE, data={"text": "x" * 161})
     assert long["warnings"] == [f"it would be refused: {refused.body['error']['message']}"]
+    asked = {"templateKey": "brief", "channel": "sms", "recipient": PHONE, "data": {"text": "x" * 161}}
+    explained = listo.client.call("POST", "/api/v1/notifications/explain", asked).body
+    stopped = [one["step"] for one in explained["steps"] if one["verdict"] == "stop"]
+    assert (explained["outcome"], stopped) == ("rejected", ["render"])
+    draft = preview(listo, templateKey="brief", channel="sms", bodyTemplate="{{ text }}!", data={"text": "x" * 160})
+    assert (draft["text"][-1], draft["warnings"]) == ("!", long["warnings"])
+    assert draft["version"] is None
 
 
 @pytest.mark.req("P-744")
@@ -88,3 +99,20 @@ def test_only_an_email_has_html_wherever_a_template_is_given(listo: Listo, path:
     body = {"channel": "sms", "bodyTemplate": "x", "htmlTemplate": "<p>x</p>", **key, **to}
     reply = listo.client.call("POST", path, body)
     assert (reply.status, reply.body["error"]["details"][0]["field"]) == (400, "htmlTemplate"), reply
+
+
+@pytest.mark.req("P-744")
+def test_a_preview_refuses_a_time_zone_that_does_not_exist(listo: Listo) -> None:
+    reply = listo.client.call("POST", f"{PATH}/render", {"bodyTemplate": "x", "timeZone": "Nowhere/Land"})
+    assert (reply.status, reply.body["error"]["details"][0]["field"]) == (400, "timeZone"), reply
+    assert preview(listo, bodyTemplate="{{ 0|time('HH') }}", timeZone="Asia/Tokyo", data={})["text"] == "09"
+
+
+@pytest.mark.req("P-748")
+def test_a_push_worker_gets_the_default_variables_of_a_template(listo: Listo) -> None:
+    make(listo, "defaulted", "push", "Hi {{name}}", subjectTemplate="T", defaultVariables={"name": "there"})
+    answer = listo.client.call("GET", f"{PATH}/defaulted").body
+    template = read_template("defaulted", 200, json.dumps(answer).encode(), None)
+    assert isinstance(template, Template)
+    assert render_message(template, {}).text == "Hi there"
+    assert render_message(template, {"name": "Ada"}).text == "Hi Ada"

@@ -32,6 +32,7 @@ from carillon.system import SystemClock, new_id
 
 app = typer.Typer(help="Check, compare, push, pull, preview and list templates.", no_args_is_help=True)
 MOST = 1000
+Shared = dict[tuple[str, str, str], Template]
 
 Folder = Annotated[Path, typer.Argument(help="A folder of <key>/<locale>/<channel>/text.tmpl or html.jinja.")]
 Tenant = Annotated[str | None, typer.Option(help="The tenant of the templates; by default they are for all tenants.")]
@@ -314,10 +315,10 @@ def _untranslated(found: FileTemplates, settings: Settings) -> list[str]:
     ]
 
 
-def _read(folder: Path, settings: Settings) -> tuple[FileTemplates, list[str]]:
+def _read(folder: Path, settings: Settings, beneath: Shared | None = None) -> tuple[FileTemplates, list[str]]:
     if not folder.is_dir():
         raise ConfigurationError(f"{folder} is not a folder")
-    found = FileTemplates.read(folder, composer=composer(settings))
+    found = FileTemplates.read(folder, composer=composer(settings), beneath=beneath)
     complaints = []
     for (code, channel, locale), template in found.everything().items():
         complaints += [f"{code}/{locale}/{channel}: {why}" for why in _unfit(template, settings)]
@@ -336,7 +337,7 @@ def _unfit(template: Template, settings: Settings) -> list[str]:
 
 
 def _drafts(folder: Path, settings: Settings, tenant: str | None) -> list[Draft]:
-    found, complaints = _read(folder, settings)
+    found, complaints = _read(folder, settings, with_ledger(settings, lambda ledger: _shared(ledger, tenant)))
     if complaints:
         raise UnfitTemplates("; ".join(complaints))
     return [Draft.of(template, tenant) for template in found.everything().values()]
@@ -351,6 +352,12 @@ async def _stored(ledger: Ledger, tenant: str | None) -> list[StoredTemplate]:
         found += page
         if len(found) >= total or not page:
             return [one for one in found if one.tenant_id == tenant]
+
+
+async def _shared(ledger: Ledger, tenant: str | None) -> Shared:
+    """The layouts, partials and catalogues of the ledger that templates of a folder may use."""
+    found = [one for whose in dict.fromkeys((None, tenant)) for one in await _stored(ledger, whose)]
+    return {(one.template_key, one.channel, one.locale): one.template() for one in found if one.kind != "message"}
 
 
 async def _push(ledger: Ledger, drafts: list[Draft], default_locale: str, *, dry_run: bool) -> list[dict[str, Any]]:

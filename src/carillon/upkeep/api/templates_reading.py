@@ -21,6 +21,7 @@ from carillon.domain.templates import (
     unfit_parts,
     wished_locale,
 )
+from carillon.upkeep.api.preferences import is_zone
 from carillon.upkeep.api.templates_wire import CodeView, PushContent, RenderBody, Rendered
 from carillon.web import Problem, Reply, Request
 from carillon.web.problems import Detail, detail, members
@@ -28,7 +29,7 @@ from carillon.web.problems import Detail, detail, members
 FIELDS = {"subject": "subjectTemplate", "text": "bodyTemplate", "html": "htmlTemplate", "mjml": "mjml"}
 """The field of each part of a template."""
 INLINE = "inline"
-"""The channel of a template that is written in the request and names none."""
+"""The channel and the key of a template that is written in the request and names none."""
 LONG_SUBJECT = 150
 CUT_HTML = 100 * 1024
 
@@ -84,10 +85,12 @@ class TemplateReader:
         body = request.json(RenderBody)
         if body.data is not None and body.variables is not None:
             raise Problem("VALIDATION_ERROR", "give data or variables, not both")
+        if body.time_zone is not None and not is_zone(body.time_zone):
+            raise Problem("VALIDATION_ERROR", "timeZone is not known", details=[Detail("not known", "timeZone")])
         template = await self._chosen(request, body)
         data = body.data if body.data is not None else body.variables
         message = await self._tools.render(template, template.sample if data is None else data, body.time_zone)
-        stored = body.template_id is not None or body.template_key is not None
+        stored = not _is_written(body)
         refusal = self._tools.refusal(template, message)
         rendered = Rendered(
             body=message.text,
@@ -105,18 +108,19 @@ class TemplateReader:
         return Reply(200, rendered)
 
     async def _chosen(self, request: Request, body: RenderBody) -> Template:
-        written = next((one for one in (body.body_template, body.html_template, body.mjml) if one is not None), None)
-        named = [one for one in (body.template_id, body.template_key, written) if one is not None]
-        if len(named) != 1:
+        written = _is_written(body)
+        # A key and a channel beside a text say where the text will be: the operator's rules are those of the key.
+        keyed = body.template_key is not None and not (written and body.channel is not None)
+        if (body.template_id is not None) + keyed + written != 1:
             raise Problem("VALIDATION_ERROR", "give one of templateId, templateKey and bodyTemplate")
         if body.version is not None and body.template_id is None:
             raise Problem("VALIDATION_ERROR", "a version needs its templateId")
         if body.template_id is not None:
             return await self._by_id(request, body.template_id, body.version)
-        if body.template_key is not None:
+        if body.template_key is not None and not written:
             return await self._by_key(request, body.template_key, body)
         template = Template(
-            code="inline",
+            code=body.template_key or INLINE,
             channel=body.channel or INLINE,
             locale=body.locale or self._tools.locale.default,
             text=body.body_template or "",
@@ -179,7 +183,12 @@ class TemplateReader:
             variables=self._tools.names(template),
             engine=UNSET if self._tools.plain(template) else template.engine,
             push=template.fields if template.channel == "push" and template.fields else UNSET,
+            default_variables=template.default_variables or UNSET,
         )
+
+
+def _is_written(body: RenderBody) -> bool:
+    return any(one is not None for one in (body.body_template, body.html_template, body.mjml))
 
 
 async def ready(tools: TemplateTools, template: Template, tenant_id: str | None) -> Template:

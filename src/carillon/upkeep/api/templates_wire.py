@@ -113,7 +113,10 @@ class PublishBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RenderBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """A stored template by its id or its key, or one that is not stored at all, and the values."""
+    """A stored template by its id or its key, or one that is written here, and the values.
+
+    What is written may name the key and the channel it is for: then the operator's rules for that key hold.
+    """
 
     template_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
     version: Version | None = None
@@ -226,6 +229,8 @@ class CodeView(msgspec.Struct, frozen=True, kw_only=True):
     """`jinja` if substitution alone cannot render it."""
     push: PushFields | UnsetType = UNSET
     """What the push carries beside its texts, with tags; only where the template says something."""
+    default_variables: dict[str, Any] | UnsetType = UNSET
+    """For variables that a message leaves out; only where the template has some."""
 
 
 LISTED = CursorShape(
