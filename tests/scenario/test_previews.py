@@ -116,3 +116,12 @@ def test_a_push_worker_gets_the_default_variables_of_a_template(listo: Listo) ->
     assert isinstance(template, Template)
     assert render_message(template, {}).text == "Hi there"
     assert render_message(template, {"name": "Ada"}).text == "Hi Ada"
+
+
+@pytest.mark.req("P-749")
+def test_an_item_of_a_batch_is_refused_with_template_line_and_column(listo: Listo) -> None:
+    make(listo, "wanting", "email", "Hi\n  {{ nobody }}", locale="en-US", subjectTemplate="s")
+    item = {"templateKey": "wanting", "channel": "email", "recipient": "ada@example.org", "data": {}}
+    refused = listo.client.call("POST", "/api/v1/notifications/batch", {"notifications": [item]}).body
+    error = refused["results"][0]["error"]
+    assert [error[name] for name in ("template", "part", "line", "column")] == ["wanting", "text", 2, 3]

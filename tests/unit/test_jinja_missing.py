@@ -3,7 +3,7 @@
 import jinja2
 import pytest
 
-from carillon.domain.errors import BadIntent
+from carillon.domain.errors import BadIntent, BadTemplate
 from carillon.domain.notifications import Template
 from carillon.intake.jinja.formats import Person
 from carillon.intake.jinja.ready import Composer
@@ -138,3 +138,14 @@ def test_translations_that_a_layout_or_a_partial_needs_are_listed_too() -> None:
     letter = other("x", locale="de-DE", layout="base", html="{{ t('own') }}{{ t('half', count=2) }}")
     found = Composer().missing_translations(letter, lambda key: held.get(key, {}))
     assert found == ["own", "half", "mail.title", "mail.foot"]
+
+
+@pytest.mark.parametrize("link", ["javascript:x", "&#106;avascript:x", "&#x6A;avascript&colon;x", "java&Tab;script:x"])
+@pytest.mark.req("P-749")
+def test_a_link_of_the_template_itself_that_runs_a_script_is_refused_at_its_place(link: str) -> None:
+    with pytest.raises(BadTemplate, match="a link begins with") as refused:
+        ready(html=f'<p>\n  <a href="{link}">x</a></p>')
+    place = refused.value.place
+    assert place is not None
+    assert (place.template, place.part) == ("order", "html")
+    assert (place.line, place.column) == ((2, 12) if link == "javascript:x" else (1, 1))

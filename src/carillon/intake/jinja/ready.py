@@ -105,18 +105,16 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
         return as_text(html)
 
     def _html(self, template: Template, find: Find) -> list[Piece] | None:
-        if template.mjml is not None:
-            pieces = self._part(template, "mjml", template.mjml, find)
-            # A layout and a partial are pieces of MJML, which only their template makes whole.
-            if template.kind == "message":
-                pieces = from_mjml(pieces, Place(template.code, 1, 1, "mjml"))
-        elif template.html is not None:
-            pieces = self._part(template, "html", template.html, find)
-            if template.kind == "message":
-                pieces = with_inlined_styles(pieces, Place(template.code, 1, 1, "html"))
-        else:
+        part = "html" if template.mjml is None else "mjml"
+        source = template.html if template.mjml is None else template.mjml
+        if source is None:
             return None
-        refuse_scripts("".join(piece if isinstance(piece, str) else "" for piece in pieces))
+        place = Place(template.code, 1, 1, part)
+        pieces = self._part(template, part, source, find)
+        # A layout and a partial are pieces of MJML, which only their template makes whole.
+        if template.kind == "message":
+            pieces = from_mjml(pieces, place) if part == "mjml" else with_inlined_styles(pieces, place)
+        refuse_scripts("".join(piece if isinstance(piece, str) else "" for piece in pieces), source, place)
         return pieces
 
     def _part(self, template: Template, part: str, source: str, find: Find) -> list[Piece]:
