@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from bench import (
     accept,
     backlog,
+    bombs,
     console,
     drain,
     extras,
@@ -47,6 +48,7 @@ from tests.support.servers import Postgres
 PARTS: dict[str, Callable[[Postgres, Callable[[str], None]], Outcome]] = {
     "accept": accept.measure,
     "render": render.measure,
+    "bombs": bombs.measure,
     "drain": drain.measure,
     "http": outgoing.measure,
     "vendors": vendors.measure,

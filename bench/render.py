@@ -9,7 +9,6 @@ import random
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,8 @@ from django.conf import settings
 from django.template import Context as DjangoContext
 from django.template import Engine, Library
 
+from bench import bombs
+from bench.bombs import ALONE, BESIDE
 from bench.measure import Outcome, Ratio, interleaved
 from bench.stage import WELCOME, carillon, wrk
 from carillon.domain.notifications import Template
@@ -38,14 +39,6 @@ SENT = 50
 OURS, JINJA, DJANGO = "Carillon", "Jinja2 with Babel", "Django templates with Babel"
 ACCEPT_WELCOME, ACCEPT_ORDER = "accepted: welcome", "accepted: the order mail"
 ACCEPT_PLAIN = "accepted: the same data and as long a mail, without logic"
-ALONE, BESIDE = "p99 of welcome alone", "p99 of welcome beside bombs"
-BOMBS = {
-    "loops": "{% for a in range(9999) %}{% for b in range(9999) %}{{ a * b }}{% endfor %}{% endfor %}",
-    "output": "{% set t = range(5000)|join('xxxxxxxx') %}{% for a in range(9999) %}{{ t }}{% endfor %}",
-    "recursion": "{% macro m(n) %}{{ n }}{{ m(n + 1) }}{% endmacro %}{{ m(1) }}",
-    "table": "{% for a in range(5000) %}<tr>{% for b in range(50) %}<td>{{ b|money('EUR') }}</td>{% endfor %}</tr>"
-    "{% endfor %}",
-}
 PERSON = Person("de-DE", "Europe/Berlin", 1.8e9)
 LOCALE = Locale("de", "DE")
 LINES = 20
@@ -94,8 +87,8 @@ def measure(postgres: Postgres, progress: Callable[[str], None], seconds: float 
     with tempfile.TemporaryDirectory() as folder:
         loads = _loads(postgres, Path(folder), seconds)
         outcome.add(Outcome(interleaved(PART, "requests/s", loads, 3, progress)))
-        waits = _waits(postgres, Path(folder), seconds)
-        outcome.add(Outcome(interleaved(PART, "ms", waits, 3, progress)))
+        waits = bombs.waits(postgres, Path(folder) / "bombs", seconds)
+        outcome.add(Outcome(interleaved(PART, "ms", {name: waits[name] for name in (ALONE, BESIDE)}, 3, progress)))
     outcome.ratios = [
         Ratio("render/Jinja2", outcome.median(OURS) / outcome.median(JINJA), 2.0),
         Ratio("render/Django", outcome.median(OURS) / outcome.median(DJANGO), 5.0),
@@ -194,37 +187,3 @@ def _loads(postgres: Postgres, folder: Path, seconds: float) -> dict[str, Callab
         ACCEPT_ORDER: lambda: load(orders("order_mail")),
         ACCEPT_PLAIN: lambda: load(orders("order_plain")),
     }
-
-
-def _waits(postgres: Postgres, folder: Path, seconds: float) -> dict[str, Callable[[], float]]:
-    """The 99th percentile of accepting `welcome` over eight connections, without and with a stream of bombs beside."""
-    for name, text in BOMBS.items():
-        place = folder / f"bomb_{name}" / "en-US" / "email"
-        place.mkdir(parents=True)
-        (place / "html.jinja").write_text(text)
-        (place / "subject.jinja").write_text("Bomb")
-
-    def wait(bombs: tuple[str, ...]) -> float:
-        env = {"DATABASE_URL": postgres.database(), "CARILLON_TEMPLATES__FOLDERS": f"blueprint:templates,{folder}"}
-        with carillon(env, "--roles", "doors") as (_, address), ThreadPoolExecutor(len(BOMBS)) as pool:
-            wrk(address, 1.0, connections=8)
-            thrown = [
-                pool.submit(
-                    wrk,
-                    address,
-                    seconds,
-                    connections=1,
-                    bodies=[{"templateKey": f"bomb_{name}", "channel": "email", "recipient": "eve@example.org"}],
-                )
-                for name in bombs
-            ]
-            found = wrk(address, seconds, connections=8)
-            thrown_at = [one.result() for one in thrown]
-            # A bomb that has no answer when the time is over is not among those that were accepted.
-            if any(one["rate"] > 0 and one["bad"] == 0 for one in thrown_at):
-                raise RuntimeError("a bomb was accepted")
-            if found["bad"]:
-                raise RuntimeError(f"{found['bad']:.0f} requests for welcome were not accepted")
-        return found["p99_ms"]
-
-    return {ALONE: lambda: wait(()), BESIDE: lambda: wait(tuple(BOMBS))}

@@ -73,10 +73,11 @@ def _await_ready(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def carillon(env: dict[str, str], *args: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The real program; gives its process and its address."""
+def carillon(env: dict[str, str], *args: str, runner: str | None = None) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The real program, or the runner that changes it; gives its process and its address."""
     settings = {"CARILLON_HTTP__PORT": "0", "CARILLON_LOG__LEVEL": "error", **env}
-    with started([str(BIN / "carillon"), "serve", *args], settings) as (process, ready):
+    program = [str(BIN / "carillon")] if runner is None else [sys.executable, "-m", f"bench.runners.{runner}"]
+    with started([*program, "serve", *args], settings) as (process, ready):
         yield process, ready["addresses"][0]
 
 

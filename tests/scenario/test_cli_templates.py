@@ -1,6 +1,8 @@
 """A folder of templates and the ledger: examples, check, diff, push of all or none, pull, preview and test-send."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -121,3 +123,82 @@ def test_fields_and_defaults_of_both_engines_go_to_the_ledger_and_back(tmp_path:
     assert '+  "badge": 3' in carillon(tmp_path, "diff", "ours", exit_code=1)
     (ours / "ping/en-US/push/push.json").write_text('{"badges": 3}')
     assert "badges" in carillon(tmp_path, "check", "ours", exit_code=2)
+
+
+@pytest.mark.req("P-745")
+def test_a_push_refuses_what_the_api_refuses(tmp_path: Path) -> None:
+    parts = {
+        "a/en/sms": {"text.jinja": "x", "html.jinja": "<p>x</p>"},
+        "b/en/pigeon": {"text.jinja": "x"},
+        "c/en/email": {"text.jinja": "x" * 50_001},
+        "d/en/email": {"html.jinja": "<p>x</p>", "mjml.jinja": "<mjml><mj-body></mj-body></mjml>"},
+        "e/en/email": {"text.jinja": "x", "../../category": "nowhere"},
+    }
+    for folder, files in parts.items():
+        (tmp_path / "ours" / folder).mkdir(parents=True)
+        for name, text in files.items():
+            (tmp_path / "ours" / folder / name).write_text(text)
+    checked = carillon(tmp_path, "check", "ours", exit_code=1)
+    pushed = carillon(tmp_path, "push", "ours", exit_code=1)
+    for said in (
+        "a/en/sms: only an email has HTML",
+        "b/en/pigeon: there is no channel pigeon",
+        "c/en/email: text has more than 50000 characters",
+        "d/en/email: give htmlTemplate or mjml, not both",
+        "e/en/email: there is no category nowhere",
+    ):
+        assert said in checked
+        assert said in pushed
+    assert json.loads(carillon(tmp_path, "list", "--json"))["total"] == 0
+
+
+@pytest.mark.req("P-746")
+def test_a_push_keeps_names_and_writes_what_a_diff_shows_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "ours/named/en/email/text.jinja"
+    file.parent.mkdir(parents=True)
+    file.write_text("Hello")
+    carillon(tmp_path, "push", "ours")
+    with closing(sqlite3.connect(tmp_path / "carillon.db")) as ledger, ledger:
+        # As the API stores it.
+        ledger.execute(
+            "UPDATE templates SET name = 'Greeting', description = 'For guests', body = 'Hello' || char(10, 10)"
+        )
+    carillon(tmp_path, "pull", "ours")
+    assert "no differences" in carillon(tmp_path, "diff", "ours")
+    assert "0 written" in carillon(tmp_path, "push", "ours")
+    file.write_text("Hello again\n")
+    assert "1 written" in carillon(tmp_path, "push", "ours")
+    stored = json.loads(carillon(tmp_path, "list", "--json"))["items"][0]
+    assert [stored[name] for name in ("version", "name", "description")] == [2, "Greeting", "For guests"]
+
+
+@pytest.mark.req("P-744")
+def test_a_preview_of_a_text_message_shows_its_parts_and_says_what_would_be_refused(tmp_path: Path) -> None:
+    settings = 'extends = "local"\n[message.note]\nmax_segments = 1\ntransliterate = true\n'
+    (tmp_path / "c.toml").write_text(settings + '[brand.default]\nsign = "All"\n[brand.acme]\nsign = "Acme"\n')
+    (tmp_path / "ours/note/en/sms").mkdir(parents=True)
+    (tmp_path / "ours/note/en/sms/text.jinja").write_text("{{ brand.sign }} {{ word * 1 }}{{ text }}")
+    (tmp_path / "ours/note/en/sms/sample.json").write_text('{"word": 1, "text": "Łódź"}')
+    given = ("preview", "ours", "note", "--config", "c.toml")
+    shown = json.loads(carillon(tmp_path, *given, "--tenant", "acme", "--json"))
+    assert shown["text"] == "Acme 1Lodz"
+    assert shown["segments"] == {"encoding": "GSM-7", "units": 10, "segments": 1, "perSegment": 160}
+    (tmp_path / "long.json").write_text(json.dumps({"word": 1, "text": "x" * 160}))
+    assert '"segments": 2' in carillon(tmp_path, *given, "--data", "long.json", exit_code=1)
+
+
+@pytest.mark.req("P-746")
+def test_a_tenant_pushes_templates_that_use_the_layouts_of_all(tmp_path: Path) -> None:
+    for name, text in {
+        "all/_layouts/frame/html.jinja": "<html><body>{% block content %}{% endblock %}</body></html>",
+        "theirs/note/en/email/html.jinja": "{% block content %}<p>{{ n }}</p>{% endblock %}",
+        "theirs/note/en/email/template.json": '{"layout": "frame"}',
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert "there is no layout frame" in carillon(tmp_path, "push", "theirs", "--tenant", "acme", exit_code=2)
+    carillon(tmp_path, "push", "all", "--tenant", "globex")
+    assert "there is no layout frame" in carillon(tmp_path, "push", "theirs", "--tenant", "acme", exit_code=2)
+    carillon(tmp_path, "push", "all")
+    assert "note/en/email: version 1" in carillon(tmp_path, "push", "theirs", "--tenant", "acme")
+    assert "no differences" in carillon(tmp_path, "diff", "theirs", "--tenant", "acme")

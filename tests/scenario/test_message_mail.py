@@ -192,7 +192,7 @@ def test_two_mails_side_by_side_keep_their_own_files(stand: MailStand, ada: str)
         assert [part.get_content() for part in mail.parsed().iter_attachments()] == [content]
 
 
-@pytest.mark.req("P-117")
+@pytest.mark.req("P-117", "P-747")
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -218,6 +218,10 @@ def test_two_mails_side_by_side_keep_their_own_files(stand: MailStand, ada: str)
         ({"calendar": {**EVENT, "end": EVENT["start"]}}, "calendar.end"),
         ({"calendar": {**EVENT, "start": "tomorrow"}}, "calendar.start"),
         ({"calendar": {**EVENT, "organizer": None}}, "calendar.organizer"),
+        ({"calendar": {**EVENT, "organizer": "a@example.org\r\nATTENDEE:mailto:b@example.org"}}, "calendar.organizer"),
+        ({"calendar": {**EVENT, "organizer": "nobody"}}, "calendar.organizer"),
+        ({"attachments": [file(kind="multipart/mixed")]}, "attachments[0].contentType"),
+        ({"attachments": [file(kind="Message/RFC822")]}, "attachments[0].contentType"),
     ],
 )
 def test_what_could_not_be_sent_is_refused_with_its_field(stand: MailStand, fields: Any, field: str) -> None:

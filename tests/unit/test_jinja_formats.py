@@ -1,5 +1,6 @@
 """Numbers, money, days and translations, in the person's language and time zone."""
 
+import random
 from decimal import Decimal
 
 import pytest
@@ -87,6 +88,17 @@ def test_money_is_what_the_tables_say_in_every_locale() -> None:
                 if money(amount, currency, person) != expected:
                     wrong.append((tag, currency, amount, money(amount, currency, person), expected))
     assert not wrong[:5]
+
+
+@pytest.mark.req("P-741")
+def test_a_float_is_the_amount_that_its_shortest_text_says() -> None:
+    dice = random.Random(19)
+    amounts = [dice.choice((-1, 1)) * dice.random() * 10 ** dice.randrange(-4, 20) for _ in range(500)]
+    amounts += [round(one, digits) for one in amounts for digits in range(5)] + [2.675, -0.0, 1e22, 0.005, 1e11 + 0.1]
+    for currency in ("EUR", "JPY", "BHD", "CLF"):
+        for amount in amounts:
+            expected = format_currency(Decimal(repr(amount)), currency, locale=known_locale("de-DE"))
+            assert money(amount, currency, ANNA) == expected or amount == 0, amount
 
 
 @pytest.mark.parametrize(

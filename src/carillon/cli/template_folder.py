@@ -81,7 +81,8 @@ def differences(stored: Iterable[Draft], filed: Iterable[Draft], default_locale:
 
 
 def _line(text: str) -> str:
-    return text if text.endswith("\n") else f"{text}\n"
+    # As they are read: line breaks at the end say nothing.
+    return text.rstrip("\n") + "\n"
 
 
 def _json(value: Mapping[str, Any]) -> str:

@@ -2,10 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Collection
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -17,20 +16,23 @@ from carillon.cli.by_hand import with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.remote import HERE, Token, TokenFile, Url, bearer, call, token_of
 from carillon.compose import Ledger
-from carillon.compose.from_settings import composer
+from carillon.compose.from_settings import carry_rules, categories, composer
 from carillon.compose.from_settings import templates as file_templates
 from carillon.config.reading import load
 from carillon.config.settings import Settings
+from carillon.domain.content.sms import segments_of
 from carillon.domain.errors import CarillonError, ConfigurationError
-from carillon.domain.notifications import Template
-from carillon.domain.templates import Draft, StoredTemplate, gaps, unfit_name
+from carillon.domain.notifications import Message, Template
+from carillon.domain.templates import Draft, StoredTemplate, gaps, too_long_part, unfit_name, unfit_parts
 from carillon.intake.jinja.formats import Person
+from carillon.intake.parts import previewed, too_many_segments
 from carillon.intake.render import render_message
 from carillon.intake.templates import FileTemplates
 from carillon.system import SystemClock, new_id
 
 app = typer.Typer(help="Check, compare, push, pull, preview and list templates.", no_args_is_help=True)
 MOST = 1000
+Shared = dict[tuple[str, str, str], Template]
 
 Folder = Annotated[Path, typer.Argument(help="A folder of <key>/<locale>/<channel>/text.tmpl or html.jinja.")]
 Tenant = Annotated[str | None, typer.Option(help="The tenant of the templates; by default they are for all tenants.")]
@@ -51,7 +53,6 @@ def check(folder: Folder, blueprint: Blueprint = None, config: Config = None, *,
     """Read every template of a folder; exit 1 if one is wrong, or lacks a supported locale or a translation."""
     settings = load(blueprint, config)
     found, complaints = _read(folder, settings)
-    complaints += _unknown_channels(found, settings.channels)
     missing = [str(gap) for gap in gaps([(None, *name) for name in found.all()], settings.locale.supported)]
     untranslated = _untranslated(found, settings)
     if as_json:
@@ -83,7 +84,8 @@ def push(
     """Write the templates of a folder into the ledger, all or none; an unchanged template gets no new version."""
     settings = load(blueprint, config)
     drafts = _drafts(folder, settings, tenant)
-    told = with_ledger(settings, lambda ledger: _push(ledger, drafts, dry_run=dry_run))
+    default = settings.locale.default
+    told = with_ledger(settings, lambda ledger: _push(ledger, drafts, default, dry_run=dry_run))
     if as_json:
         print_json({"items": told, "dryRun": dry_run})
         return
@@ -146,29 +148,47 @@ def preview(  # noqa: PLR0917 - a command line has many options
     channel: Channel = None,
     locale: Locale = None,
     data: DataFile = None,
-    part: Annotated[str | None, typer.Option(help="Only the subject, the text or the html.")] = None,
+    part: Annotated[
+        Literal["subject", "text", "html"] | None, typer.Option(help="Only the subject, the text or the html.")
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(help="The tenant whose brand it shows.")] = None,
     blueprint: Blueprint = None,
     config: Config = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Render a template of a folder with its sample, or with values of a file; exit 1 if it cannot be rendered."""
+    """Render a template of a folder with its sample, or with values of a file; exit 1 if it could not be sent."""
     settings = load(blueprint, config)
     found, _ = _read(folder, settings)
-    template = _chosen(found, key, channel, locale, settings)
-    person = Person(template.locale, settings.locale.time_zone, SystemClock().wall())
-    message = render_message(template, _values(data) or template.sample, settings.templates.missing_variable, person)
+    template = composer(settings).ready(_chosen(found, key, channel, locale, settings), found.raw, tenant)
+    message = _previewed(template, _values(data) or template.sample, settings)
     shown = {"subject": message.subject, "text": message.text, "html": message.html}
-    carried = {"push": message.push, "inApp": message.in_app}
-    fields = {name: msgspec.to_builtins(said) for name, said in carried.items() if said is not None}
+    fields = _carried(template, message)
     if as_json:
         print_json({**shown, **fields})
     elif part is not None:
-        typer.echo(shown.get(part) or "")
+        typer.echo(shown[part] or "")
     else:
         texts = [message.subject, message.text, message.html]
         texts += [json.dumps(said, ensure_ascii=False, indent=2) for said in fields.values()]
         typer.echo("\n\n".join(text for text in texts if text))
+    refusal = too_many_segments(message, template.channel, key, carry_rules(settings))
+    if refusal is not None:
+        typer.echo(f"it would be refused: {refusal}", err=True)
+        raise typer.Exit(1)
+
+
+def _previewed(template: Template, values: dict[str, Any], settings: Settings) -> Message:
+    person = Person(template.locale, settings.locale.time_zone, SystemClock().wall())
+    message = render_message(template, values, settings.templates.missing_variable, person)
+    return previewed(message, template, values, carry_rules(settings))
+
+
+def _carried(template: Template, message: Message) -> dict[str, Any]:
+    """What a message carries or costs beside its texts."""
+    segments = segments_of(message.text) if template.channel == "sms" else None
+    carried = {"push": message.push, "inApp": message.in_app, "segments": segments}
+    return {name: msgspec.to_builtins(said) for name, said in carried.items() if said is not None}
 
 
 @app.command("test-send")
@@ -295,33 +315,32 @@ def _untranslated(found: FileTemplates, settings: Settings) -> list[str]:
     ]
 
 
-def _read(folder: Path, settings: Settings) -> tuple[FileTemplates, list[str]]:
+def _read(folder: Path, settings: Settings, beneath: Shared | None = None) -> tuple[FileTemplates, list[str]]:
     if not folder.is_dir():
         raise ConfigurationError(f"{folder} is not a folder")
-    found = FileTemplates.read(folder, composer=composer(settings))
+    found = FileTemplates.read(folder, composer=composer(settings), beneath=beneath)
     complaints = []
-    for code, channel, locale in found.everything():
-        why = unfit_name(code, locale)
-        if why is not None:
-            complaints.append(f"{code}/{locale}/{channel}: {why}")
+    for (code, channel, locale), template in found.everything().items():
+        complaints += [f"{code}/{locale}/{channel}: {why}" for why in _unfit(template, settings)]
     return found, complaints
 
 
+def _unfit(template: Template, settings: Settings) -> list[str]:
+    """Why the API would refuse a template of a folder."""
+    draft, known = Draft.of(template), categories(settings)
+    found = [unfit_name(draft.template_key, draft.locale), (unfit_parts(draft) or ("", None))[1], too_long_part(draft)]
+    if draft.channel not in settings.channels:
+        found.append(f"there is no channel {draft.channel}; there are {', '.join(sorted(settings.channels))}")
+    if draft.category is not None and known.find(draft.category, None) is None:
+        found.append(f"there is no category {draft.category}; known are {', '.join(sorted(known.of(None))) or 'none'}")
+    return [why for why in found if why is not None]
+
+
 def _drafts(folder: Path, settings: Settings, tenant: str | None) -> list[Draft]:
-    found, complaints = _read(folder, settings)
+    found, complaints = _read(folder, settings, with_ledger(settings, lambda ledger: _shared(ledger, tenant)))
     if complaints:
         raise UnfitTemplates("; ".join(complaints))
     return [Draft.of(template, tenant) for template in found.everything().values()]
-
-
-def _unknown_channels(found: FileTemplates, channels: Collection[str]) -> list[str]:
-    """The templates of channels that do not exist, such as a misspelt folder."""
-    known = ", ".join(sorted(channels))
-    return [
-        f"{code}/{locale}/{channel}: there is no channel {channel}; there are {known}"
-        for code, channel, locale in found.all()
-        if channel not in channels
-    ]
 
 
 async def _stored(ledger: Ledger, tenant: str | None) -> list[StoredTemplate]:
@@ -335,12 +354,24 @@ async def _stored(ledger: Ledger, tenant: str | None) -> list[StoredTemplate]:
             return [one for one in found if one.tenant_id == tenant]
 
 
-async def _push(ledger: Ledger, drafts: list[Draft], *, dry_run: bool) -> list[dict[str, Any]]:
+async def _shared(ledger: Ledger, tenant: str | None) -> Shared:
+    """The layouts, partials and catalogues of the ledger that templates of a folder may use."""
+    found = [one for whose in dict.fromkeys((None, tenant)) for one in await _stored(ledger, whose)]
+    return {(one.template_key, one.channel, one.locale): one.template() for one in found if one.kind != "message"}
+
+
+async def _push(ledger: Ledger, drafts: list[Draft], default_locale: str, *, dry_run: bool) -> list[dict[str, Any]]:
     current = await ledger.current_templates([(draft.tenant_id, draft.template_key) for draft in drafts])
     tenant = drafts[0].tenant_id if drafts else None
     held = {(one.template_key, one.channel, one.locale): one for one in current if one.tenant_id == tenant}
-    pairs = [(draft, held.get((draft.template_key, draft.channel, draft.locale))) for draft in drafts]
-    changed = [draft for draft, there in pairs if there is None or _content(there) != _content(draft)]
+    pairs = [_with_names(draft, held.get((draft.template_key, draft.channel, draft.locale))) for draft in drafts]
+    # What makes the same files is the same: a diff shows nothing else either.
+    changed = [
+        draft
+        for draft, there in pairs
+        if there is None
+        or template_folder.files_of(there, default_locale) != template_folder.files_of(draft, default_locale)
+    ]
     made = [] if dry_run else await ledger.add_templates(changed, new_id)
     versions = {(one.template_key, one.channel, one.locale): one.version for one in made}
     return [
@@ -355,10 +386,12 @@ async def _push(ledger: Ledger, drafts: list[Draft], *, dry_run: bool) -> list[d
     ]
 
 
+def _with_names(draft: Draft, there: StoredTemplate | None) -> tuple[Draft, StoredTemplate | None]:
+    """A folder knows no name and no description of a template: those that the ledger has stay."""
+    if there is None:
+        return draft, None
+    return msgspec.structs.replace(draft, name=there.name, description=there.description), there
+
+
 def _next(draft: Draft, there: StoredTemplate | None, changed: list[Draft]) -> int:
     return (0 if there is None else there.version) + (draft in changed)
-
-
-def _content(draft: Draft) -> tuple[Any, ...]:
-    said = (draft.subject, draft.body, draft.html, draft.mjml, draft.default_variables)
-    return *said, draft.engine, draft.kind, draft.layout, draft.sample, draft.category, draft.fields

@@ -146,6 +146,11 @@ class Refusal(msgspec.Struct, frozen=True):
     code: str
     message: str
     field: str | None = None
+    template: str | None = None
+    """The template in which something is wrong, and where."""
+    part: str | None = None
+    line: int | None = None
+    column: int | None = None
 
 
 class ItemAnswer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -23,7 +23,7 @@ from carillon.domain.templates import Gap, LocaleRules
 from carillon.intake.jinja.catalogues import read_messages
 from carillon.intake.jinja.formats import Person
 from carillon.intake.jinja.ready import Composer
-from carillon.intake.parts import spelled
+from carillon.intake.parts import previewed, too_many_segments
 from carillon.intake.render import check_parts, is_plain, template_variables
 from carillon.intake.rendering import composing, rendered
 from carillon.intake.templates import StoredTemplates
@@ -61,10 +61,16 @@ def page_rules(settings: Settings) -> PageRules:
         locales=settings.locale.supported,
         holidays=tuple(settings.preferences.holidays),
         default_locale=settings.locale.default,
-        tenant_locales={name: tenant.default_locale for name, tenant in tenants if tenant.default_locale is not None},
+        tenant_locales=_tenant_locales(settings),
         theme=_theme(settings.consent.page),
         themes={name: _theme(tenant.page) for name, tenant in tenants if tenant.page is not None},
     )
+
+
+def _tenant_locales(settings: Settings) -> dict[str, str]:
+    return {
+        name: tenant.default_locale for name, tenant in settings.tenant.items() if tenant.default_locale is not None
+    }
 
 
 def _theme(page: PageSettings) -> Theme:
@@ -111,16 +117,21 @@ class Wording:
         async def render(template: Template, data: Mapping[str, Any], zone: str | None) -> Message:
             person = Person(template.locale, zone or settings.locale.time_zone, self._clock.wall())
             message = await rendered(template, data, settings.templates.missing_variable, person)
-            return spelled(message, template.channel, template.code, carry)
+            return previewed(message, template, data, carry)
+
+        def refusal(template: Template, message: Message) -> str | None:
+            return too_many_segments(message, template.channel, template.code, carry)
 
         return TemplateTools(
             templates=self.templates,
             names=template_variables,
             ready=self._checked,
             render=render,
+            refusal=refusal,
             plain=is_plain,
             changed=self.templates.forget,
             locale=LocaleRules(settings.locale.default, settings.locale.on_missing),
+            tenant_locales=_tenant_locales(settings),
             categories=from_settings.categories(settings),
         )
 

@@ -154,6 +154,31 @@ def unfit_name(code: str, locale: str) -> str | None:
     return None if re.fullmatch(LOCALE, locale) else "a locale is written as en or en-US"
 
 
+def unfit_parts(draft: Draft) -> tuple[str, str] | None:
+    """The part of a draft that does not go with the others, and why; None if they go together."""
+    if not draft.body and draft.html is None and draft.mjml is None:
+        return "text", "bodyTemplate is missing: give a text, htmlTemplate or mjml"
+    if (draft.html is not None or draft.mjml is not None) and draft.channel != "email":
+        return "mjml" if draft.html is None else "html", "only an email has HTML"
+    if draft.html is not None and draft.mjml is not None:
+        return "mjml", "give htmlTemplate or mjml, not both"
+    if draft.engine == "simple" and (draft.mjml or draft.layout or draft.kind != "message" or not draft.body):
+        return "engine", "mjml, layout, kind and a text made from HTML need the jinja engine"
+    return None
+
+
+def too_long_part(draft: Draft) -> str | None:
+    """Which part of a template is longer than the API takes it; None if none is. Catalogues may be long."""
+    limits = (
+        ("subject", draft.subject, LONGEST_SUBJECT),
+        ("text", draft.body, LONGEST_BODY),
+        ("html", draft.html, LONGEST_HTML),
+        ("mjml", draft.mjml, LONGEST_HTML),
+    )
+    long = [(part, most) for part, said, most in limits if len(said or "") > most and draft.kind != "catalogue"]
+    return f"{long[0][0]} has more than {long[0][1]} characters" if long else None
+
+
 class Gap(msgspec.Struct, frozen=True, order=True):
     """A language in which a template does not exist."""
 

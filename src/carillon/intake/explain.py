@@ -130,7 +130,7 @@ class Explainer:
         if found is not None and walk.detail("suppression") is None:
             due_ms = intent.scheduled_for_ms
             await self._held_by(walk, found["channel"], found["address"], intent.tenant_id, due_ms)
-        gate = _GATES.get(error.code, "mode")
+        gate = _GATES.get(error.code, "render" if error.field == "data" else "mode")
         walk.add(gate, "stop", {**(walk.detail(gate) or {}), "code": error.code, "message": str(error)})
         return Explanation(outcome="rejected", steps=walk.steps(), code=error.code, message=str(error))
 

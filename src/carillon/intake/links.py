@@ -1,9 +1,10 @@
 """Which links in HTML run a script: no value may write one."""
 
+import html
 import re
 from collections.abc import Iterator
 
-from carillon.domain.errors import BadTemplate
+from carillon.domain.errors import BadTemplate, Place
 
 # Browsers and mail programs leave these out of a link before they read its scheme.
 _SKIPPED = r"[\x00-\x20\x7f-\xa0\xad\u200b-\u200f\u2028-\u202f\ufeff]*+"
@@ -35,12 +36,24 @@ def _is_link(rich: str, at: int) -> bool:
 
 def unsafe_link(rich: str) -> str | None:
     """The scheme of the first link that begins with javascript:, data: or the like, no matter who wrote it."""
-    found = next((one for one in _UNSAFE.finditer(rich) if _is_link(rich, one.start())), None)
+    found = _unsafe(rich)
     return None if found is None else found.group("url").strip()
 
 
-def refuse_scripts(literal: str) -> None:
-    """Raise BadTemplate for a jinja template whose own text writes such a link."""
-    found = unsafe_link(literal)
-    if found is not None:
-        raise BadTemplate(f"a link begins with {found} but links begin with https:, mailto: or the like")
+def _unsafe(rich: str) -> re.Match[str] | None:
+    return next((one for one in _UNSAFE.finditer(rich) if _is_link(rich, one.start())), None)
+
+
+def refuse_scripts(literal: str, source: str, place: Place) -> None:
+    """Raise BadTemplate for a jinja template whose own text writes such a link; `place` is where its source begins.
+
+    `literal` is its text with that of its layout and partials.
+    """
+    # A mail program reads `&#106;` as a letter.
+    scheme = unsafe_link(literal) or unsafe_link(html.unescape(literal))
+    if scheme is None:
+        return
+    own = _unsafe(source)
+    at = 0 if own is None else own.start("url")
+    there = place._replace(line=source.count("\n", 0, at) + 1, column=at - source.rfind("\n", 0, at))
+    raise BadTemplate(f"a link begins with {scheme} but links begin with https:, mailto: or the like", place=there)

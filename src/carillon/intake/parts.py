@@ -87,13 +87,40 @@ def carried(message: Message, channel: str, intent: Intent, address: str, rules:
         case "email":
             return _email(message, intent, address, rules, rule)
         case "sms":
-            return _text_message(spelled(message, channel, intent.notification_type, rules), intent, rule)
+            return _text_message(message, intent.notification_type, rules)
         case "push":
-            return _push(message, intent, rule)
+            # What replaces a waiting notification replaces one on the device too.
+            return _push(message, rule, intent.payload, intent.push, intent.timing.collapse_key)
         case "inApp":
-            return _in_app(message, intent, rule)
+            return _in_app(message, rule, intent.payload, intent.in_app)
         case _:
             return message
+
+
+def previewed(message: Message, template: Template, data: Mapping[str, Any], rules: CarryRules) -> Message:
+    """The message as its request would make it that asks for nothing beside; raises BadIntent."""
+    rule = rule_for(template.code, rules.messages) or _NO_RULE
+    match template.channel:
+        case "sms":
+            return spelled(message, "sms", template.code, rules)
+        case "push":
+            return _push(message, rule, data, None, None)
+        case "inApp":
+            return _in_app(message, rule, data, None)
+        case _:
+            return message
+
+
+def too_many_segments(message: Message, channel: str, key: str, rules: CarryRules) -> str | None:
+    """Why a text message is refused for its length; None if it may be sent."""
+    rule = rule_for(key, rules.messages) if channel == "sms" else None
+    if rule is None or rule.max_segments is None:
+        return None
+    found = segments_of(message.text)
+    if found.segments <= rule.max_segments:
+        return None
+    allowed = f"message.{key}.max_segments allows {rule.max_segments}"
+    return f"the text message has {found.segments} parts of {found.encoding}, and {allowed}"
 
 
 def spelled(message: Message, channel: str, key: str, rules: CarryRules) -> Message:
@@ -113,36 +140,32 @@ def _email(message: Message, intent: Intent, address: str, rules: CarryRules, ru
     return message if parts == MailParts() else replace(message, mail=parts)
 
 
-def _text_message(message: Message, intent: Intent, rule: MessageRule) -> Message:
-    found = segments_of(message.text)
-    if rule.max_segments is not None and found.segments > rule.max_segments:
-        raise BadIntent(
-            "VALIDATION_ERROR",
-            f"the text message has {found.segments} parts of {found.encoding}, and "
-            f"message.{intent.notification_type}.max_segments allows {rule.max_segments}",
-            field="data",
-        )
+def _text_message(message: Message, key: str, rules: CarryRules) -> Message:
+    message = spelled(message, "sms", key, rules)
+    refusal = too_many_segments(message, "sms", key, rules)
+    if refusal is not None:
+        raise BadIntent("VALIDATION_ERROR", refusal, field="data")
     return message
 
 
-def _push(message: Message, intent: Intent, rule: MessageRule) -> Message:
-    # What replaces a waiting notification replaces one on the device too.
-    collapse_key = intent.timing.collapse_key
-    if intent.push is None and rule.push is None and collapse_key is None:
+def _push(
+    message: Message, rule: MessageRule, data: Mapping[str, Any], asked: PushParts | None, collapse_key: str | None
+) -> Message:
+    if asked is None and rule.push is None and collapse_key is None:
         return message
-    said = joined(message.push or PushParts(), _filled(rule.push or PushParts(), intent.payload), PushParts)
-    parts: PushParts = joined(said, intent.push, PushParts)
+    said = joined(message.push or PushParts(), _filled(rule.push or PushParts(), data), PushParts)
+    parts: PushParts = joined(said, asked, PushParts)
     if parts.collapse_key is None and collapse_key is not None:
         parts = replace(parts, collapse_key=collapse_key)
     check_push(parts)
     return _said(replace(message, push=replace(parts, title=None, body=None)), parts.title, parts.body)
 
 
-def _in_app(message: Message, intent: Intent, rule: MessageRule) -> Message:
-    if intent.in_app is None and rule.in_app is None:
+def _in_app(message: Message, rule: MessageRule, data: Mapping[str, Any], asked: InAppParts | None) -> Message:
+    if asked is None and rule.in_app is None:
         return message
-    said = joined(message.in_app or InAppParts(), _filled(rule.in_app or InAppParts(), intent.payload), InAppParts)
-    parts: InAppParts = joined(said, intent.in_app, InAppParts)
+    said = joined(message.in_app or InAppParts(), _filled(rule.in_app or InAppParts(), data), InAppParts)
+    parts: InAppParts = joined(said, asked, InAppParts)
     check_in_app(parts)
     return _said(replace(message, in_app=replace(parts, title=None, body=None)), parts.title, parts.body)
 

@@ -30,7 +30,14 @@ def category_of(templates: Mapping[tuple[str, str], Template]) -> str | None:
 class FileTemplates:
     """All templates of a folder, read and checked once at the start."""
 
-    def __init__(self, templates: Mapping[Place, Template], composer: Composer | None = None) -> None:
+    def __init__(
+        self,
+        templates: Mapping[Place, Template],
+        composer: Composer | None = None,
+        beneath: Mapping[Place, Template] | None = None,
+    ) -> None:
+        """`beneath` are layouts, partials and catalogues that templates may use and that are not among them."""
+        self._beneath = beneath or {}
         self._raw: dict[str, dict[tuple[str, str], Template]] = {}
         for (code, channel, locale), template in sorted(templates.items()):
             self._raw.setdefault(code, {})[channel, locale] = template
@@ -43,20 +50,26 @@ class FileTemplates:
             self._variants.setdefault(place[0], []).append(place[1:])
 
     @classmethod
-    def read(cls, *roots: Path, composer: Composer | None = None) -> "FileTemplates":
+    def read(
+        cls, *roots: Path, composer: Composer | None = None, beneath: Mapping[Place, Template] | None = None
+    ) -> "FileTemplates":
         """Read every folder given; a later one overrides an earlier one."""
         found: dict[Place, Template] = {}
         for root in roots:
             found |= read_folder(root, (composer or Composer()).default_locale)
-        return cls(found, composer)
+        return cls(found, composer, beneath)
 
     def _ready(self, template: Template, composer: Composer) -> Template:
         try:
-            return composer.ready(template, self.raw)
+            return composer.ready(template, self._usable)
         except BadTemplate as error:
             raise ConfigurationError(
                 f"template {template.code}/{template.locale}/{template.channel}: {error}"
             ) from None
+
+    def _usable(self, code: str) -> Variants:
+        beneath = {place[1:]: one for place, one in self._beneath.items() if place[0] == code}
+        return {**beneath, **self.raw(code)}
 
     async def find(self, code: str, channel: str, locale: str, tenant_id: str | None = None) -> Template | None:
         """Templates of folders are for all tenants."""

@@ -44,6 +44,8 @@ class _TemplateAnswer(msgspec.Struct):
     """A service that says nothing means substitution."""
     push: dict[str, Any] | None = None
     """What the push carries beside title and body, under the names of our own templates: image, actionUrl and so on."""
+    default_variables: dict[str, Any] | None = None
+    """For variables that a message leaves out."""
 
 
 class PrepareRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +181,7 @@ def read_template(code: str, status: int, body: bytes, retry_after: float | None
         template_id=read.id,
         engine=read.engine,
         fields=read.push or {},
+        default_variables=read.default_variables or {},
     )
 
 

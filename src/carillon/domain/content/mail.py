@@ -25,6 +25,8 @@ _NEVER = re.compile(
     re.IGNORECASE,
 )
 """Headers that Carillon, a mail server or a vendor writes: a second one would contradict the first."""
+_NESTED = ("multipart/", "message/")
+"""A mail program takes these apart instead of offering a file, and does not read them in base64."""
 # A mail program reads `=?…?=` as encoded text, which may be anything.
 _ENCODED = "=?"
 
@@ -116,6 +118,8 @@ def check_parts(parts: MailParts, recipient: str, rules: MailRules) -> None:
     _check_copies(parts, recipient, rules)
     if parts.reply_to is not None:
         _check_mailbox(parts.reply_to, "replyTo")
+    if parts.calendar is not None and parts.calendar.organizer is not None:
+        _check_mailbox(parts.calendar.organizer, "calendar.organizer")
     _check_headers(parts.headers, rules)
 
 
@@ -129,8 +133,7 @@ def _check_attachments(attachments: Sequence[Attachment], rules: MailRules) -> N
             raise _wrong(field, "give either content or url")
         if one.url is not None and unfit("webhook", one.url) is not None:
             raise _wrong(f"{field}.url", "must be an http or https URL without credentials")
-        if not allowed_type(one.content_type, rules.types):
-            raise _wrong(f"{field}.contentType", f"{one.content_type} is not among mail.types")
+        _check_type(one.content_type, f"{field}.contentType", rules)
         if one.content is not None:
             read_content(one.content, f"{field}.content")
         if one.inline:
@@ -145,6 +148,13 @@ def _check_attachments(attachments: Sequence[Attachment], rules: MailRules) -> N
             f"the attachments are larger than {rules.attachment_bytes} bytes (mail.attachment_bytes)",
             field="attachments",
         )
+
+
+def _check_type(content_type: str, field: str, rules: MailRules) -> None:
+    if content_type.lower().startswith(_NESTED):
+        raise _wrong(field, "a file is no part of a mail: give application/octet-stream for a mail in a file")
+    if not allowed_type(content_type, rules.types):
+        raise _wrong(field, f"{content_type} is not among mail.types")
 
 
 def read_content(text: str, field: str) -> bytes:

@@ -31,7 +31,7 @@ from carillon.doors.http.wire import (
 )
 from carillon.web import About, Answer, Callers, Endpoint, Header, Problem, Reply, Request, in_body
 from carillon.web.guard import reach_of_item
-from carillon.web.problems import rfc3339_ms, unavailable
+from carillon.web.problems import members, rfc3339_ms, unavailable
 from carillon.web.request import convert
 
 _PATH = "/api/v1/notifications"
@@ -327,7 +327,7 @@ def _result(index: int, outcome: Acceptance | BaseException) -> ItemResult:
                 skipped=skipped_routes(outcome.suppressed, outcome.gated) or UNSET,
             )
         case BadIntent():
-            error = ItemError(outcome.code, str(outcome), outcome.field)
+            error = ItemError(outcome.code, str(outcome), outcome.field, **members(outcome.place))
         case Problem():
             field = outcome.details[0].field if outcome.details else None
             error = ItemError(outcome.code, outcome.message, field)

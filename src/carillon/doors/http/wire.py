@@ -152,6 +152,11 @@ class ItemError(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str
     message: str
     field: str | None = None
+    template: str | None = None
+    """The template in which something is wrong, and where."""
+    part: str | None = None
+    line: int | None = None
+    column: int | None = None
 
 
 class ItemResult(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):

@@ -180,12 +180,24 @@ def merged(defaults: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, An
 
 def weighed(value: Value) -> Value:
     """A value on its way into a filter or a loop of the engine: its length counts as work."""
-    budget = CURRENT.get()
     if value is None:
-        if budget.strict:
-            raise MissingValue("a value is missing")
+        refuse_missing(value)
         return ""
     return compared(value)
+
+
+def handed(value: Value) -> Value:
+    """A value on its way into a comparison, a test, or a filter of the engine as its argument: none is missing."""
+    if value is None:
+        refuse_missing(value)
+        return None
+    return compared(value)
+
+
+def refuse_missing(*values: Value) -> None:
+    """Raise MissingValue where a missing variable is refused and one of these is missing."""
+    if CURRENT.get().strict and any(value is None for value in values):
+        raise MissingValue("a value is missing")
 
 
 def iterated(value: Value) -> Value:

@@ -37,6 +37,8 @@ _QUICK_DATA = 8192
 _KEPT = 4096
 _PATH = re.compile(r"\{\{\s*+[A-Za-z_]\w*+(?:\.\w++)*+\s*+\}\}")
 _USED = re.compile(r"[^\W\d]\w*+(?:\.\w++)*+")
+_INNER = re.compile(r" \(in [0-9a-f]+\.(?:html|text):\d+\)")
+"""The name by which only the engine knows a part."""
 _NAMED = re.compile(r"`([^`]{1,200})`")
 _REACHES = frozenset({"methods"})
 _OURS = frozenset(name for name in GLOBALS) | FUNCTIONS | {"loop"}
@@ -238,7 +240,7 @@ def _said(error: minijinja.TemplateError) -> str:
         case "SyntaxError":
             return f"the template does not compile: {detail}"
         case _:
-            return detail or error.message
+            return detail or _INNER.sub("", error.message)
 
 
 def _place(part: ComposedPart, error: minijinja.TemplateError) -> Place | None:

@@ -1,6 +1,7 @@
 """The functions and filters of templates in place of the engine's own, and the formats; each spends from the budget."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -14,9 +15,10 @@ from carillon.intake.jinja.budget import (
     Exceeded,
     Fields,
     Rows,
-    compared,
+    handed,
     iterated,
     ordered,
+    refuse_missing,
     weighed,
 )
 from carillon.intake.jinja.catalogues import translate
@@ -75,7 +77,8 @@ def _operation(work: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             found = work(_number(left), _number(right))
         except (ArithmeticError, ValueError) as error:
             raise Unformattable(str(error)) from None
-        if isinstance(found, int) and found.bit_length() > 120:  # noqa: PLR2004 - the engine's own integers
+        # The engine's own integers have 128 bits.
+        if found.bit_length() > 120 if isinstance(found, int) else not math.isfinite(found):  # noqa: PLR2004 - see above
             raise Unformattable("the number is too large")
         return found
 
@@ -84,6 +87,7 @@ def _operation(work: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 def rows(*values: Value) -> Rows:
     """A list that a template writes; what it holds is counted, so that lists of lists of lists stay small."""
+    refuse_missing(*values)
     made = Rows(values)
     made._weight = _size(values, 0)  # noqa: SLF001 - its own kind
     if made._weight > MOST_DATA:  # noqa: SLF001 - its own kind
@@ -120,6 +124,7 @@ def fields(*pairs: Value) -> Fields:
 
 def numbers(*bounds: Value) -> Rows:
     """range(…), at most 10,000 of them."""
+    refuse_missing(*bounds)
     if not all(isinstance(one, int) and not isinstance(one, bool) for one in bounds) or not bounds:
         raise Unformattable("range takes whole numbers")
     try:
@@ -149,16 +154,29 @@ def joined(value: Value, mark: str = "", attribute: str | None = None) -> str:
     if attribute is not None:
         items = [dict.get(one, attribute) if isinstance(one, dict) else None for one in items]
     texts = [_text(one) for one in items]
-    _long(sum(map(len, texts)) + len(mark) * len(texts))
-    return str(mark).join(map(str, texts))
+    between = str(_text(mark))
+    _long(sum(map(len, texts)) + len(between) * len(texts))
+    return between.join(map(str, texts))
 
 
 def replaced(value: Value, old: str, new: str) -> str:
-    text = _text(value)
+    text, put = str(_text(value)), str(_text(new))
     if not old:
         raise Unformattable("replace needs a text to look for")
-    _long(len(text) + text.count(str(old)) * len(str(new)))
-    return str(text).replace(str(old), str(new))
+    _long(len(text) + text.count(str(old)) * len(put))
+    return text.replace(str(old), put)
+
+
+def truncated(value: Value, length: Value = 255, killwords: bool = False, end: Value = "...", leeway: Value = 5) -> str:  # noqa: FBT001, FBT002 - Jinja's own
+    """A text of at most so many characters, and `end` in place of the rest; a little more than that stays whole."""
+    text, tail = str(_text(value)), str(_text(end))
+    if not isinstance(length, int) or not isinstance(leeway, int) or length < len(tail):
+        raise Unformattable("truncate takes a length that its end fits into")
+    _long(len(text))
+    if len(text) <= length + leeway:
+        return text
+    kept = text[: length - len(tail)]
+    return (kept if killwords else kept.rsplit(" ", 1)[0]) + tail
 
 
 def indented(value: Value, width: Value = 4, first: bool = False, blank: bool = False) -> str:  # noqa: FBT001, FBT002 - Jinja's own
@@ -236,6 +254,7 @@ def formatted(name: str, work: Callable[..., str]) -> Callable[..., str]:
             budget.spend(0)
         if value is None:
             return str(weighed(value))
+        refuse_missing(*given, *options.values())
         try:
             return work(value, *given, **options, person=budget.person)
         except TypeError:
@@ -244,18 +263,31 @@ def formatted(name: str, work: Callable[..., str]) -> Callable[..., str]:
     return run
 
 
-def money(value: Value, currency: Value = None) -> str:
+def money(value: Value, currency: Value = "") -> str:
     """The filter of long tables, and therefore without the detour of the others."""
     budget = CURRENT.get()
     budget.left -= _MONEY_COST
     if budget.left < 0:
         budget.spend(0)
-    return str(weighed(value)) if value is None else formats.money(value, currency, budget.person)
+    if value is None or currency is None:
+        return str(weighed(None))
+    return formats.money(value, currency, budget.person)
+
+
+def complete(work: Callable[..., Value]) -> Callable[..., Value]:
+    """A filter of ours that refuses a missing argument."""
+
+    def run(value: Value, *given: Value, **options: Value) -> Value:
+        refuse_missing(*given, *options.values())
+        return work(value, *given, **options)
+
+    return run
 
 
 def translated(key: Value, **values: Value) -> str:
     budget = CURRENT.get()
     budget.spend(_COSTS["t"])
+    refuse_missing(key)
     if not isinstance(key, str):
         raise Unformattable("t takes a key as text")
     if any(value is None for value in values.values()):
@@ -280,7 +312,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "_w": weighed,
     "_i": iterated,
     "_o": ordered,
-    "_c": compared,
+    "_c": handed,
     "_add": added,
     "_cat": concatenated,
     "_sub": _operation(lambda left, right: left - right),
@@ -288,13 +320,14 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "_div": _operation(lambda left, right: left / right),
     "_floor": _operation(lambda left, right: left // right),
     "_mod": _operation(lambda left, right: left % right),
-    "join": joined,
-    "replace": replaced,
-    "indent": indented,
-    "sum": summed,
-    "batch": batched,
-    "slice": sliced,
-    "sort": sorted_,
+    "join": complete(joined),
+    "replace": complete(replaced),
+    "indent": complete(indented),
+    "sum": complete(summed),
+    "batch": complete(batched),
+    "slice": complete(sliced),
+    "sort": complete(sorted_),
+    "truncate": complete(truncated),
     "list": lambda value: Rows(_listed(value)),
     "tojson": as_json,
     "money": money,

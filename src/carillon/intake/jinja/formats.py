@@ -24,6 +24,8 @@ _LONGEST_PATTERN = 64
 _AMOUNTS = frozenset({int, float, str})
 _LARGEST = Decimal(10) ** 30
 _FASTEST_GROUPS = (3, 3)
+_EXACT = 1e11
+"""Smaller floats tell amounts with four digits behind the point apart, and no currency has more."""
 _PHONE = {"international": 1, "national": 2, "e164": 0}
 
 
@@ -102,7 +104,7 @@ def _writer(tag: str, currency: str) -> Callable[[Value], str]:
 
     def write(value: Value) -> str:
         amount = value
-        if type(value) is not float or len(said := repr(value)) - said.find(".") - 1 > digits or "e" in said:
+        if type(value) is not float or not -_EXACT < value < _EXACT or round(value, digits) != value:
             # A float with so few digits is not rounded; others are, and 2.675 as text lies between 2.67 and 2.68.
             amount = decimal(value)
         text = _marked(format(abs(amount), shape), group, point)
@@ -150,7 +152,8 @@ def moment(value: Value, person: Person) -> dt.datetime | dt.date:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return dt.datetime.fromtimestamp(value, dt.UTC).astimezone(zone)
         if isinstance(value, str):
-            if len(value) == len("2026-11-17"):
+            if len(value) <= len("2026-11-17"):
+                # No time can be so short; a day is the same day in every time zone.
                 return dt.date.fromisoformat(value)
             found = dt.datetime.fromisoformat(value)
             # A time without an offset is UTC, as everywhere in the API.

@@ -20,6 +20,8 @@ COUNTED = frozenset({"join", "replace", "indent", "sum", "batch", "slice", "tojs
 """Filters of our own in place of the engine's."""
 FORMATS = frozenset({"money", "number", "date", "time", "datetime", "relative", "phone"})
 _LIGHT = frozenset({"default", "d", "safe"})
+_OWN = frozenset({"truncate"})
+"""Filters of our own that make nothing longer."""
 _NATIVE = frozenset(
     (
         *(
@@ -36,11 +38,11 @@ _NATIVE = frozenset(
             "groupby",
         ),
         *("int", "items", "last", "length", "lower", "map", "max", "min", "reject", "rejectattr", "reverse", "round"),
-        *("select", "selectattr", "split", "string", "striptags", "title", "trim", "truncate", "unique", "upper"),
+        *("select", "selectattr", "split", "string", "striptags", "title", "trim", "unique", "upper"),
         "urlencode",
     )
 )
-FILTERS = COUNTED | FORMATS | _LIGHT | _NATIVE
+FILTERS = COUNTED | FORMATS | _OWN | _LIGHT | _NATIVE
 FUNCTIONS = frozenset({"t", "range", "super", "caller", "loop"})
 STATEMENTS = frozenset(
     (
@@ -54,6 +56,7 @@ _GROWS = frozenset("+~*")
 _WORDS = frozenset(["and", "or", "not", "in", "is", "if", "else", "recursive"])
 _COMPARES = frozenset({"==", "!=", "<", ">", "<=", ">="})
 _CUTS = _COMPARES | {",", ":", "=", "!"}
+_CONSTANTS = frozenset({"none", "None", "true", "True", "false", "False"})
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _CAPTURES = frozenset({"macro", "call", "filter"})
 _BY_NAME = frozenset({"map", "select", "reject", "selectattr", "rejectattr", "groupby", "unique", "min", "max"})
@@ -138,6 +141,8 @@ class _Rewriting:
         self._macros = macros
         self._at = 0
         self._testing = False
+        self._tested = -1
+        """Where the name of the last test ended."""
         self._commas = 0
         self.grows = False
         self.reads: set[str] = set()
@@ -181,11 +186,13 @@ class _Rewriting:
         self._at += 1
         return SourceToken("", name, "operand")
 
-    def _until(self, closing: str, *, first: list[SourceToken] | None = None, colon: str = ":") -> str:
-        """Rewrite up to the closing bracket, which stays; counts the commas."""
+    def _until(
+        self, closing: str, *, first: list[SourceToken] | None = None, colon: str = ":", arguments: str = ""
+    ) -> str:
+        """Rewrite up to the closing bracket, which stays; counts the commas. `arguments` is the function for each."""
         out: list[str] = []
         segment = first or []
-        counted = ""
+        counted = arguments
         commas = 0
         while self._at < len(self._tokens):
             token = self._tokens[self._at]
@@ -195,8 +202,11 @@ class _Rewriting:
             if word or (token.kind == "mark" and token.text in _CUTS):
                 commas += token.text == ","
                 said = colon if token.text == ":" else token.text
-                out += [self._value(segment, counted=counted), token.space, said, " " if word else ""]
-                segment, counted = [], self._counts(token.text)
+                # What stands before `=` is the name of an argument.
+                before = "" if token.text == "=" else counted
+                out += [self._value(segment, counted=before), token.space, said, " " if word else ""]
+                segment = []
+                counted = arguments if token.text in {",", "="} else self._counts(token.text)
                 self._testing = token.text == "is" or (token.text == "not" and self._testing)
                 self._at += 1
             else:
@@ -226,6 +236,8 @@ class _Rewriting:
             self.reads |= {"methods", "items"} if "items" in named else {"methods"}
         if token.kind == "name":
             self._check_name(token, before)
+            if self._testing:
+                self._tested = self._at
             self._testing = False
             if before and before[-1].text == "|" and token.text in _NATIVE:
                 # The engine's filters do not count their own work: the value is weighed on its way in.
@@ -260,7 +272,7 @@ class _Rewriting:
 
     def _check_map(self) -> None:
         inner = self._tokens[self._at + 1] if self._at + 1 < len(self._tokens) else SourceToken("", "", "mark")
-        named = inner.kind == "string" and inner.text[1:-1] in _NATIVE | _LIGHT | FORMATS
+        named = inner.kind == "string" and inner.text[1:-1] in _NATIVE | _LIGHT | _OWN | FORMATS
         if not named and inner.text != "attribute":
             raise self._refuse("map takes attribute=… or the name of a filter as text")
 
@@ -270,7 +282,9 @@ class _Rewriting:
         behind = bool(before) and before[-1].kind == "operand"
         literal = token.text == "{" or (token.text == "[" and not behind)
         begin = self._at
-        inside = self._until(closing, colon="," if token.text == "{" else ":")
+        # The engine's own filters and tests take a missing argument for one that is not given.
+        engines = behind and (before[-1].text.startswith(("_w|", "_i|", "_o|")) or self._tested == begin - 1)
+        inside = self._until(closing, colon="," if token.text == "{" else ":", arguments="_c" if engines else "")
         if behind and token.text == "[" and any(one.kind == "name" for one in self._tokens[begin : self._at]):
             self.reads.add("methods")
         self._at += 1
@@ -300,7 +314,7 @@ class _Rewriting:
                 _written(token) if at in operators else token.space + token.text for at, token in enumerate(segment)
             ]
             text = f"((({''.join(written)})))"
-        plain = len(segment) == 1 and segment[0].text[:1] in "\"'0123456789"
+        plain = len(segment) == 1 and (segment[0].text[:1] in "\"'0123456789" or segment[0].text in _CONSTANTS)
         return f" ({text})|{counted}" if counted and not plain else text
 
 

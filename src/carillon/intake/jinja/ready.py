@@ -61,10 +61,27 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.structs.replace(template, composition=None, fault=str(error))
 
     def missing_translations(self, template: Template, find: Find) -> list[str]:
-        """The keys that the template translates and that its locale's own catalogue lacks."""
+        """The keys that the template, its layout and its partials translate and that its locale's catalogue lacks."""
         own = [one for one in self._chain(template.locale, find(CATALOGUE_KEY))[:2] if _speaks(one, template.locale)]
-        keys = dict.fromkeys(key for source in sources(template) for key in translated_keys(source))
-        return [key for key in keys if not any(one.find(key, None, None) or _has(one, key) for one in own)]
+        keys = dict.fromkeys(
+            key
+            for part in (template, *self._shared(template, find))
+            for source in sources(part)
+            for key in translated_keys(source)
+        )
+        return [key for key in keys if not any(_has(one, key) for one in own)]
+
+    def _shared(self, template: Template, find: Find) -> list[Template]:
+        """The layouts and partials that the template becomes a message with."""
+        found: dict[str, Template] = {}
+        wanted = needs(template)
+        while wanted:
+            key = wanted.pop(0)
+            one = nearest(find(key), template.channel, template.locale, self.default_locale)
+            if one is not None and key not in found:
+                found[key] = one
+                wanted += needs(one)
+        return list(found.values())
 
     def _brand(self, tenant_id: str | None) -> dict[str, Any]:
         tenant = tenant_id or ""
@@ -88,18 +105,16 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
         return as_text(html)
 
     def _html(self, template: Template, find: Find) -> list[Piece] | None:
-        if template.mjml is not None:
-            pieces = self._part(template, "mjml", template.mjml, find)
-            # A layout and a partial are pieces of MJML, which only their template makes whole.
-            if template.kind == "message":
-                pieces = from_mjml(pieces, Place(template.code, 1, 1, "mjml"))
-        elif template.html is not None:
-            pieces = self._part(template, "html", template.html, find)
-            if template.kind == "message":
-                pieces = with_inlined_styles(pieces, Place(template.code, 1, 1, "html"))
-        else:
+        part = "html" if template.mjml is None else "mjml"
+        source = template.html if template.mjml is None else template.mjml
+        if source is None:
             return None
-        refuse_scripts("".join(piece if isinstance(piece, str) else "" for piece in pieces))
+        place = Place(template.code, 1, 1, part)
+        pieces = self._part(template, part, source, find)
+        # A layout and a partial are pieces of MJML, which only their template makes whole.
+        if template.kind == "message":
+            pieces = from_mjml(pieces, place) if part == "mjml" else with_inlined_styles(pieces, place)
+        refuse_scripts("".join(piece if isinstance(piece, str) else "" for piece in pieces), source, place)
         return pieces
 
     def _part(self, template: Template, part: str, source: str, find: Find) -> list[Piece]:
@@ -130,7 +145,8 @@ def _speaks(messages: Messages, locale: str) -> bool:
 
 
 def _has(messages: Messages, key: str) -> bool:
-    return any(said == key for _, said in messages.forms)
+    # A plural form that nobody has translated is told in another language.
+    return any(said == key and all(forms) for (_, said), forms in messages.forms.items())
 
 
 def nearest(variants: Variants, channel: str, locale: str, default: str) -> Template | None:

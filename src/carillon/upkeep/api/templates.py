@@ -7,7 +7,7 @@ from msgspec import UNSET
 from carillon.domain.errors import BadTemplate
 from carillon.domain.ports import Ids
 from carillon.domain.templates import Draft, EngineName, StoredTemplate, TemplateLedger
-from carillon.upkeep.api.templates_reading import TemplateReader, TemplateTools, fields_given, ready, unfit
+from carillon.upkeep.api.templates_reading import TemplateReader, TemplateTools, fields_given, ready
 from carillon.upkeep.api.templates_wire import (
     LISTED,
     CodeView,
@@ -76,6 +76,10 @@ _LANGUAGE = Header("Accept-Language", "Chooses the language.")
 _VIEW = Answer(status=200, description="The template", kind=TemplateView)
 _MADE = Answer(status=201, description="The version that was made", kind=TemplateView)
 _FOR_EDITORS: dict[str, Any] = {"tag": "Templates", "about": ADMINISTRATORS}
+_OF_A_TENANT: dict[str, Any] = {
+    "tag": "Templates",
+    "about": About(callers=Callers.ADMINISTRATORS, tenant=in_body("tenantId")),
+}
 
 
 class TemplateEditor:
@@ -198,9 +202,6 @@ class TemplateEditor:
         return Reply(201, await self._view(made), {"Location": f"{_PATH}/{made.template_id}?version={made.version}"})
 
     async def _check(self, draft: Draft) -> None:
-        wrong = unfit(draft)
-        if wrong is not None:
-            raise Problem("VALIDATION_ERROR", wrong.message, details=[wrong])
         if draft.category is not None and self._tools.categories.find(draft.category, draft.tenant_id) is None:
             known = ", ".join(sorted(self._tools.categories.of(draft.tenant_id))) or "none"
             said = f"there is no category {draft.category}; known are {known}"
@@ -266,8 +267,7 @@ def _many(editor: TemplateEditor) -> list[Endpoint]:
             body_examples={"email": _BODY},
             answers=(_MADE,),
             problems=("CONFLICT",),
-            tag="Templates",
-            about=About(callers=Callers.ADMINISTRATORS, tenant=in_body("tenantId")),
+            **_OF_A_TENANT,
         ),
     ]
 
@@ -370,7 +370,7 @@ def _render(reader: TemplateReader) -> Endpoint:
         headers=(_LANGUAGE,),
         answers=(Answer(status=200, description="Rendered", kind=Rendered, example={"body": "Hi Ada"}),),
         problems=("TEMPLATE_RENDER_ERROR", "TEMPLATE_NOT_FOUND", "CHANNEL_REQUIRED"),
-        **_FOR_EDITORS,
+        **_OF_A_TENANT,
     )
 
 

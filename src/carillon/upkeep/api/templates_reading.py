@@ -18,14 +18,18 @@ from carillon.domain.templates import (
     TemplateLedger,
     parse_accept_language,
     resolve_locale,
+    unfit_parts,
     wished_locale,
 )
+from carillon.upkeep.api.preferences import is_zone
 from carillon.upkeep.api.templates_wire import CodeView, PushContent, RenderBody, Rendered
 from carillon.web import Problem, Reply, Request
 from carillon.web.problems import Detail, detail, members
 
 FIELDS = {"subject": "subjectTemplate", "text": "bodyTemplate", "html": "htmlTemplate", "mjml": "mjml"}
 """The field of each part of a template."""
+INLINE = "inline"
+"""The channel and the key of a template that is written in the request and names none."""
 LONG_SUBJECT = 150
 CUT_HTML = 100 * 1024
 
@@ -40,11 +44,15 @@ class TemplateTools(msgspec.Struct, frozen=True, kw_only=True):
     """The template of a tenant, ready to be rendered; raises BadTemplate for one that should not be kept."""
     render: Callable[[Template, Mapping[str, Any], str | None], Awaitable[Message]]
     """Renders for a time zone; raises BadIntent naming what is missing."""
+    refusal: Callable[[Template, Message], str | None]
+    """Why a rendered message would be refused for its length."""
     plain: Callable[[Template], bool]
     """Whether substitution alone renders the template."""
     changed: Callable[[], None]
     """Must be called after every write."""
     locale: LocaleRules = LocaleRules()
+    tenant_locales: dict[str, str] = {}
+    """The default locales of tenants with their own."""
     categories: Categories = NO_CATEGORIES
 
 
@@ -77,14 +85,17 @@ class TemplateReader:
         body = request.json(RenderBody)
         if body.data is not None and body.variables is not None:
             raise Problem("VALIDATION_ERROR", "give data or variables, not both")
+        if body.time_zone is not None and not is_zone(body.time_zone):
+            raise Problem("VALIDATION_ERROR", "timeZone is not known", details=[Detail("not known", "timeZone")])
         template = await self._chosen(request, body)
         data = body.data if body.data is not None else body.variables
         message = await self._tools.render(template, template.sample if data is None else data, body.time_zone)
-        stored = body.template_id is not None or body.template_key is not None
+        stored = not _is_written(body)
+        refusal = self._tools.refusal(template, message)
         rendered = Rendered(
             body=message.text,
             text=message.text,
-            warnings=warnings(template, message),
+            warnings=[*warnings(template, message), *([] if refusal is None else [f"it would be refused: {refusal}"])],
             subject=message.subject,
             html=message.html,
             channel=template.channel if stored else body.channel,
@@ -97,19 +108,20 @@ class TemplateReader:
         return Reply(200, rendered)
 
     async def _chosen(self, request: Request, body: RenderBody) -> Template:
-        written = next((one for one in (body.body_template, body.html_template, body.mjml) if one is not None), None)
-        named = [one for one in (body.template_id, body.template_key, written) if one is not None]
-        if len(named) != 1:
+        written = _is_written(body)
+        # A key and a channel beside a text say where the text will be: the operator's rules are those of the key.
+        keyed = body.template_key is not None and not (written and body.channel is not None)
+        if (body.template_id is not None) + keyed + written != 1:
             raise Problem("VALIDATION_ERROR", "give one of templateId, templateKey and bodyTemplate")
         if body.version is not None and body.template_id is None:
             raise Problem("VALIDATION_ERROR", "a version needs its templateId")
         if body.template_id is not None:
             return await self._by_id(request, body.template_id, body.version)
-        if body.template_key is not None:
+        if body.template_key is not None and not written:
             return await self._by_key(request, body.template_key, body)
         template = Template(
-            code="inline",
-            channel=body.channel or "inline",
+            code=body.template_key or INLINE,
+            channel=body.channel or INLINE,
             locale=body.locale or self._tools.locale.default,
             text=body.body_template or "",
             subject=body.subject_template,
@@ -137,7 +149,8 @@ class TemplateReader:
         channel: str = body.channel or "".join(channels)
         existing = [locale for there, locale in variants if there == channel]
         rules = self._tools.locale
-        wished = wished_locale(body.locale, None, request.header(b"accept-language"), None, rules.default)
+        theirs = self._tools.tenant_locales.get(request.reach.tenant_id or "")
+        wished = wished_locale(body.locale, None, request.header(b"accept-language"), theirs, rules.default)
         locale = resolve_locale(wished, existing, rules)
         template = None
         if locale is not None:
@@ -170,11 +183,19 @@ class TemplateReader:
             variables=self._tools.names(template),
             engine=UNSET if self._tools.plain(template) else template.engine,
             push=template.fields if template.channel == "push" and template.fields else UNSET,
+            default_variables=template.default_variables or UNSET,
         )
+
+
+def _is_written(body: RenderBody) -> bool:
+    return any(one is not None for one in (body.body_template, body.html_template, body.mjml))
 
 
 async def ready(tools: TemplateTools, template: Template, tenant_id: str | None) -> Template:
     """A template ready to be rendered; its error names the field, the line and the column."""
+    wrong = unfit_parts(Draft.of(template)) if template.channel != INLINE else None
+    if wrong is not None:
+        raise Problem("VALIDATION_ERROR", wrong[1], details=[Detail(wrong[1], FIELDS.get(wrong[0], wrong[0]))])
     try:
         return await tools.ready(template, tenant_id)
     except BadTemplate as error:
@@ -194,20 +215,6 @@ def fields_given(channel: str | None, push: dict[str, Any] | None, in_app: dict[
             said = f"{name}: only a template of the channel {name} has it"
             raise Problem("VALIDATION_ERROR", said, details=[Detail(said, name)])
     return push or in_app or {}
-
-
-def unfit(draft: Draft) -> Detail | None:
-    """Why the fields of a draft do not go together."""
-    if not draft.body and draft.html is None and draft.mjml is None:
-        return Detail("bodyTemplate is missing: give a text, htmlTemplate or mjml", "bodyTemplate")
-    rich = "htmlTemplate" if draft.html is not None else "mjml"
-    if (draft.html is not None or draft.mjml is not None) and draft.channel != "email":
-        return Detail("only an email has HTML", rich)
-    if draft.html is not None and draft.mjml is not None:
-        return Detail("give htmlTemplate or mjml, not both", "mjml")
-    if draft.engine == "simple" and (draft.mjml or draft.layout or draft.kind != "message" or not draft.body):
-        return Detail("mjml, layout, kind and a text made from HTML need the jinja engine", "engine")
-    return None
 
 
 def warnings(template: Template, message: Message) -> list[str]:

@@ -113,7 +113,10 @@ class PublishBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RenderBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """A stored template by its id or its key, or one that is not stored at all, and the values."""
+    """A stored template by its id or its key, or one that is written here, and the values.
+
+    What is written may name the key and the channel it is for: then the operator's rules for that key hold.
+    """
 
     template_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
     version: Version | None = None
@@ -132,6 +135,7 @@ class RenderBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
     time_zone: Annotated[str, Meta(max_length=64, examples=["Europe/Berlin"])] | None = None
     data: dict[str, Any] | None = None
     variables: Annotated[dict[str, Any], Meta(description="Another name for data.")] | None = None
+    tenant_id: Annotated[TenantId, Meta(description="Whose layouts, partials and brand it uses.")] | None = None
 
 
 class TemplateView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -225,6 +229,8 @@ class CodeView(msgspec.Struct, frozen=True, kw_only=True):
     """`jinja` if substitution alone cannot render it."""
     push: PushFields | UnsetType = UNSET
     """What the push carries beside its texts, with tags; only where the template says something."""
+    default_variables: dict[str, Any] | UnsetType = UNSET
+    """For variables that a message leaves out; only where the template has some."""
 
 
 LISTED = CursorShape(

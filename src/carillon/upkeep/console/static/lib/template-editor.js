@@ -330,13 +330,14 @@ function placed(error, parts) {
 function asked(state, content) {
   const { subjectTemplate, bodyTemplate, htmlTemplate, mjml, engine, layout, defaultVariables, push, inApp } = content;
   const all = { subjectTemplate, bodyTemplate, htmlTemplate, mjml, engine, layout, defaultVariables, push: push ?? null, inApp: inApp ?? null };
-  const given = Object.entries({ ...all, channel: state.channel, locale: state.locale }).filter(([, value]) => value !== null && value !== "");
+  const place = { templateKey: state.key, tenantId: state.tenant ?? null, channel: state.channel, locale: state.locale };
+  const given = Object.entries({ ...all, ...place }).filter(([, value]) => value !== null && value !== "");
   return Object.fromEntries(given);
 }
 
 function trial(state, parts) {
   const content = written(parts);
-  return { ...asked(state, content), templateKey: state.key, tenantId: state.tenant ?? null, data: JSON.parse(parts.samples.input.value || "{}") };
+  return { ...asked(state, content), data: JSON.parse(parts.samples.input.value || "{}") };
 }
 
 /** The samples, with a value for every variable of the text. */
