@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from carillon.domain.breaker import BreakerPolicy
-from carillon.domain.digests import DueDigest, digest_intent
+from carillon.domain.consent import Categories, Category
+from carillon.domain.digests import DueDigest, ThrottleRule, digest_intent
 from carillon.domain.intents import Intent, Recipient
 from carillon.domain.people import PreferenceChange, QuietHours
 from carillon.domain.policy import PolicyTable, RetryPolicy
@@ -27,6 +28,7 @@ from tests.support.ledger_engines import engine_fixture, ledger_fixture
 engine = engine_fixture()
 ledger = ledger_fixture()
 HOUR = 3600.0
+CHAT = ThrottleRule(1, HOUR, "1 in 1h", "digest")
 _numbers = itertools.count(1)
 
 
@@ -41,6 +43,7 @@ class Stand:
             policies=PolicyTable({"*/*": RetryPolicy(max_attempts=3)}),
             lanes=LANES,
             locale=LocaleRules("en-US", "error"),
+            categories=Categories(shared={"chat": Category(name="chat", throttle=CHAT)}),
         )
         self.intake = Intake(
             ledger=ledger,
@@ -190,3 +193,18 @@ async def test_explain_names_quiet_hours_that_move_a_local_time(stand: Stand) ->
     later = dt.datetime.fromtimestamp(stand.clock.now + 6 * HOUR, there).replace(tzinfo=None)
     gates = await stand.gates(Intent(**{**_fields(event), "timing": Timing(local_time=later.isoformat())}))
     assert ("quiet_hours" in gates, gates["schedule"][0]) == (False, "note")
+
+
+@pytest.mark.req("P-765")
+async def test_explain_shows_the_digest_of_what_is_too_much(stand: Stand) -> None:
+    event = Intent(**{**_fields(stand.event()), "timing": Timing(), "category": "chat"})
+    assert "digest" not in await stand.gates(event)
+    await stand.intake.accept(event)
+    await stand.quiet(HOUR / 2, 5 * HOUR)
+    gates = await stand.gates(event)
+    assert (gates["throttle"][0], gates["outcome"][0]) == ("note", "queued")
+    assert (gates["digest"][1]["joins"], gates["digest"][1]["key"]) == (None, "throttle:chat")
+    assert gates["digest"][1]["closesAt"] == round((stand.clock.now + HOUR) * 1000)
+    assert abs(gates["quiet_hours"][1]["notBefore"] / 1000 - stand.clock.now - 5 * HOUR) < 61
+    await stand.intake.accept(event)
+    assert (await stand.gates(event))["digest"][1]["events"] == 2

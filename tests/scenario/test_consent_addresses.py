@@ -91,7 +91,7 @@ def test_one_click_leaves_for_the_address_and_not_for_the_administrator(
     assert own(listo, boss) == before
     held = listo.client.call("GET", f"/api/v1/preferences/user/email:{address}", None, boss).body
     assert held["categories"]["orders"]["email"] is False
-    # The address gets no more of it, whoever of the tenant writes and however; the next address does.
+    # The address gets no more of it from all senders of the tenant and in every way; the next address does.
     assert gate_of(send(listo, boss, way, recipient=address.upper())) == "category"
     assert gate_of(send(listo, token("other", role="admin"), way, recipient=address)) == "category"
     assert gate_of(send(listo, boss, way, recipient=f"next-{address}")) is None

@@ -40,7 +40,7 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
     chosen: dict[str, dict[str, bool]] = {}
     """The person's choices by category and channel."""
     quiet_hours: QuietHours | None = None
-    """The hours that hold the later channels of a chain; None where they do not count."""
+    """The hours that hold the later channels of a chain, and digests; None where they do not count."""
     given: "Recipient | None" = None
     """As the sender named it, before preferences were added: a digest asks for them again when it closes."""
 

@@ -88,9 +88,10 @@ def _digest(entry: DigestEntry, held: Sequence[Row], now_ms: int) -> dict[str, A
             opened = DigestRow(digest_id=row["digest_id"], count=row["event_count"], size=row["size"])
             ((joined, _),) = join(opened, [("", entry)])
             closes = now_ms if joined.closed else row["closes_at"]
-            return {"joins": row["digest_id"], "events": joined.count, "closesAt": closes}
+            return {"key": entry.key, "joins": row["digest_id"], "events": joined.count, "closesAt": closes}
     ((alone, _),) = join(None, [("", entry)])
-    return {"joins": None, "events": 1, "closesAt": now_ms if alone.closed else entry.closes_at_ms}
+    closes = now_ms if alone.closed else entry.closes_at_ms
+    return {"key": entry.key, "joins": None, "events": 1, "closesAt": closes}
 
 
 def _left_out(enrolment: Enrolment, audience: str) -> Enrolment:

@@ -138,7 +138,7 @@ class Explainer:
     async def _throttles(self, walk: _Walk, enrolment: Enrolment) -> Enrolment:
         """The enrolment as the ledger would store it: what is too much is skipped or gathered."""
         now_ms, tenant_id = round(self._clock.wall() * 1000), enrolment.notification.tenant_id
-        routes = list(enrolment.routes)
+        routes, instead = list(enrolment.routes), list(enrolment.digests)
         for entry in enrolment.throttles:
             times = await self._ledger.throttle_times(tenant_id, entry.audience, entry.category)
             over = is_full(times, entry.throttle, now_ms)
@@ -147,6 +147,7 @@ class Explainer:
             stop: GateVerdict = "stop" if entry.instead is None else "note"
             walk.add(THROTTLE, stop if over else "pass", detail)
             if over:
+                instead += [] if entry.instead is None else [entry.instead]
                 reason, gate = (entry.throttle.reason, THROTTLE) if entry.instead is None else (WAITS, None)
                 routes = [
                     msgspec.structs.replace(one, status=Status.SKIPPED, skipped_because=reason, skipped_by=gate)
@@ -154,7 +155,7 @@ class Explainer:
                     else one
                     for one in routes
                 ]
-        return msgspec.structs.replace(enrolment, routes=tuple(routes))
+        return msgspec.structs.replace(enrolment, routes=tuple(routes), digests=tuple(instead))
 
     async def _digests(self, walk: _Walk, enrolment: Enrolment) -> Enrolment:
         """The enrolment after its digests have closed: the open ones that its events join, or new ones."""

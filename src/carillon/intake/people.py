@@ -77,12 +77,10 @@ def with_preferences(intent: Intent, found: Mapping[str, Profile], now: float | 
     told = at_local_time(msgspec.structs.replace(intent, recipients=known))
     if now is None or intent.priority is Priority.HIGH or intent.synchronous or intent.urgent:
         return told
-    gathers = told.timing.digest is not None
-    if told.timing.until is not None or gathers:
-        hours = {ref: profile.quiet_hours for ref, profile in found.items()}
-        held = tuple(msgspec.structs.replace(one, quiet_hours=hours.get(_name(one))) for one in told.recipients)
-        told = msgspec.structs.replace(told, recipients=held)
-    if gathers:
+    hours = {ref: profile.quiet_hours for ref, profile in found.items()}
+    held = tuple(msgspec.structs.replace(one, quiet_hours=hours.get(_name(one))) for one in told.recipients)
+    told = msgspec.structs.replace(told, recipients=held)
+    if told.timing.digest is not None:
         # The digest meets them when it closes.
         return told
     due = now if told.scheduled_for_ms is None else max(now, told.scheduled_for_ms / 1000)
