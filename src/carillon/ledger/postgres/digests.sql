@@ -82,6 +82,20 @@ UPDATE routes r SET last_error_classification = given.gate, last_error_message =
 FROM unnest(:notification_id::text[], :gate::text[], :reason::text[]) AS given (notification_id, gate, reason)
 WHERE r.notification_id = given.notification_id AND r.status = 'skipped' AND r.last_error_classification = 'digest';
 
+-- name: digest_replaced
+-- Runs in the transaction of `enrol`. Race: the digest closes at this moment. It keeps its events, and their stories stay.
+UPDATE routes r SET last_error_classification = given.gate, last_error_message = given.reason, updated_at = clock_timestamp()
+FROM unnest(:notification_id::text[], :gate::text[], :reason::text[]) AS given (notification_id, gate, reason)
+WHERE r.notification_id = given.notification_id
+  -- if api
+  AND EXISTS (
+      SELECT FROM digest_members m JOIN digests d ON d.digest_id = m.digest_id
+      WHERE m.notification_id = r.notification_id AND d.audience = r.recipient_ref AND d.closed_at IS NULL)
+  -- else
+  AND FALSE
+  -- end
+  AND r.status = 'skipped' AND r.last_error_classification = 'digest';
+
 -- name: digest_told
 UPDATE digests SET told_at = clock_timestamp(), error = :error, taken_until = NULL
 WHERE digest_id = :digest_id AND told_at IS NULL;

@@ -60,6 +60,18 @@ ORDER BY m.digest_id, n.accepted_at, n.notification_id;
 UPDATE routes SET last_error_classification = :gate, last_error_message = :reason, updated_at = :now
 WHERE notification_id = :notification_id AND status = 'skipped' AND last_error_classification = 'digest';
 
+-- name: digest_replaced
+UPDATE routes SET last_error_classification = :gate, last_error_message = :reason, updated_at = :now
+WHERE notification_id = :notification_id
+  -- if api
+  AND EXISTS (
+      SELECT 1 FROM digest_members m JOIN digests d ON d.digest_id = m.digest_id
+      WHERE m.notification_id = routes.notification_id AND d.audience = routes.recipient_ref AND d.closed_at IS NULL)
+  -- else
+  AND FALSE
+  -- end
+  AND status = 'skipped' AND last_error_classification = 'digest';
+
 -- name: digest_told
 UPDATE digests SET told_at = :now, error = :error, taken_until = NULL WHERE digest_id = :digest_id AND told_at IS NULL;
 
