@@ -19,6 +19,7 @@ from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavaila
 from carillon.domain.people import PreferenceChange, QuietHours
 from carillon.domain.policy import PolicyTable, RetryPolicy
 from carillon.domain.ports import LookupLedger
+from carillon.domain.store import Row
 from carillon.domain.suppressions import Suppression, SuppressionTerms
 from carillon.domain.timing import Timing
 from carillon.domain.verdicts import Bury, Defer, FailOver, Retry, Verdict
@@ -259,6 +260,9 @@ class _Now:
 
     async def throttle_times(self, tenant_id: str | None, audience: str, category: str) -> list[int]:
         return await self._ledger.throttle_times(tenant_id, audience, category)
+
+    async def person_digests(self, tenant_id: str | None, audience: str, limit: int) -> list[Row]:
+        return await self._ledger.person_digests(tenant_id, audience, limit)
 
     async def suppression_in_force(
         self, channel: str, address: str, tenant_id: str | None, due_ms: int | None

@@ -6,11 +6,12 @@ from itertools import count
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from carillon.domain.digests import DigestEntry, DueDigest, GatheredEvent
 from carillon.domain.events import Event, Trouble
 from carillon.domain.intents import Intent
-from carillon.domain.notifications import Acceptance, Enrolment, Status
+from carillon.domain.notifications import Acceptance, Collapse, Enrolment, Status
 from carillon.intake.digests import DigestCloser
 from carillon.ledger.opening import Ledger
 from tests.support.clocks import ManualClock
@@ -61,6 +62,28 @@ async def test_events_wait_in_one_digest_and_their_stories_name_it(engine: Engin
     routes = await engine.rows("routes")
     assert {(row["status"], row["last_error_classification"]) for row in routes} == {("skipped", "digest")}
     assert {r["last_error_message"] for r in routes} == {f"told in digest {row['digest_id']}"}
+
+
+@pytest.mark.req("P-767")
+async def test_the_story_of_an_event_that_was_replaced_says_so(engine: Engine, ledger: Ledger) -> None:
+    score = Collapse("score", "user:ann")
+    first, other, second = (replace(event(), collapse=score), event(), replace(event(), collapse=score))
+    await ledger.enrol([first, other])
+    await ledger.enrol([second])
+
+    async def gate(made: Enrolment) -> tuple[str, str]:
+        (row,) = [row for row in await engine.rows("routes") if row["notification_id"] == name(made)]
+        return row["last_error_classification"], row["last_error_message"]
+
+    assert await gate(first) == ("collapsed", f"replaced by notification {name(second)}")
+    assert [(await gate(one))[0] for one in (other, second)] == ["digest", "digest"]
+    # The next replaces an event that is told already: that story stays.
+    full = replace(event(most=3), collapse=score)
+    await ledger.enrol([full])
+    (due,) = await ledger.close_digests(10, 60.0)
+    assert {one.notification_id for one in due.events} == {name(other), name(full)}
+    await ledger.enrol([replace(event(), collapse=score)])
+    assert (await gate(full))[0] == "digest"
 
 
 @pytest.mark.req("P-303")

@@ -123,6 +123,22 @@ def test_events_are_gathered_and_told_together(doors: EveryDoor, door: str, user
     assert events[0]["routes"][0]["lastError"] == f"told in digest {told['id']}"
 
 
+@pytest.mark.req("P-763", "P-767", "P-530")
+def test_a_digest_meets_a_collapse_key_and_a_new_address(doors: EveryDoor, door: str, user: str) -> None:
+    wish = {"digest": {"key": "comments", "window": "1h", "max": 3}}
+    for more in ({"collapseKey": f"score-{user}"}, {"collapseKey": f"score-{user}"}):
+        doors.give(door, user, {**wish, **more})
+    assert doors.gate(user, many=2) == "collapsed"
+    doors.person(user, contacts={"pushToken": f"new-{user}", "email": f"{user}@example.org"})
+    doors.give(door, user, wish)
+    found = doors.stories(user, 4)
+    told = next(one for one in found if one["metadata"].get("digest"))
+    events = [one for one in found if one is not told]
+    assert (told["metadata"]["digest"]["count"], told["recipient"]) == (2, f"new-{user}")
+    assert [one["routes"][0]["gate"] for one in events] == ["collapsed", "digest", "digest"]
+    assert events[0]["routes"][0]["lastError"] == f"replaced by notification {events[1]['id']}"
+
+
 @pytest.mark.req("P-305", "P-530")
 @pytest.mark.parametrize(
     ("wish", "due"),

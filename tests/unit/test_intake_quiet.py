@@ -11,6 +11,7 @@ from carillon.domain.people import Profile, QuietHours, is_off_day, quiet_until
 from carillon.intake.people import with_preferences
 
 NIGHT = QuietHours(enabled=True, start_time="22:00", end_time="07:00", timezone="Europe/Berlin")
+EARLY = msgspec.structs.replace(NIGHT, end_time="02:30")
 NOON = QuietHours(enabled=True, start_time="12:00", end_time="14:00")
 INTENT = Intent(
     notification_type="x",
@@ -36,6 +37,10 @@ def unix(text: str) -> float:
         (NIGHT, "2026-06-01T22:00:00+02:00", "2026-06-02T07:00:00+02:00"),
         # The clocks go forward in this night; seven is still seven.
         (NIGHT, "2026-03-28T23:00:00+01:00", "2026-03-29T07:00:00+02:00"),
+        # Half past two comes twice in this night, and not at all in that one: the first counts, and the gap moves it.
+        (EARLY, "2026-10-25T02:15:00+02:00", "2026-10-25T02:30:00+02:00"),
+        (EARLY, "2026-10-25T02:15:00+01:00", None),
+        (EARLY, "2026-03-29T01:00:00+01:00", "2026-03-29T03:30:00+02:00"),
         (NOON, "2026-06-01T13:00:00+00:00", "2026-06-01T14:00:00+00:00"),
         (NOON, "2026-06-01T14:00:00+00:00", None),
         # The morning belongs to the evening before: the first of June is a Monday.

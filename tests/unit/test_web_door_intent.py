@@ -70,7 +70,7 @@ def test_defaults() -> None:
         ("sms", "+4915112345678", "phone:+4915112345678"),
         ("push", "tok-1", "token:tok-1"),
         ("webhook", "https://example.org/hook?a=1", "url:https://example.org/hook?a=1"),
-        ("inApp", "ada", "inapp:ada"),
+        ("inApp", "ada", "user:ada"),
     ],
 )
 def test_a_recipient_without_a_user_is_named_by_its_address(channel: str, address: str, ref: str) -> None:

@@ -11,6 +11,7 @@ from cronsim import CronSim, CronSimError
 
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent
+from carillon.domain.people import QuietHours
 from carillon.domain.timing import Timing, duration
 
 GATE = "digest"
@@ -42,6 +43,8 @@ class DigestEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of the event's data."""
     intent_json: str
     """The intent for this person, which the digest's own notification is made of."""
+    quiet_hours: QuietHours | None = None
+    """Those of the person; `explain` shows when a digest goes that closes in them."""
 
 
 class GatheredEvent(msgspec.Struct, frozen=True):
@@ -49,6 +52,7 @@ class GatheredEvent(msgspec.Struct, frozen=True):
 
     notification_id: str
     payload_json: str
+    expires_at_ms: int | None = None
 
 
 class DueDigest(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +109,7 @@ def digest_intent(due: DueDigest) -> Intent:
     first = msgspec.json.decode(due.intent_json, type=Intent)
     payloads = [msgspec.json.decode(event.payload_json, type=dict[str, Any]) for event in due.events]
     members = [event.notification_id for event in due.events]
+    ends = [event.expires_at_ms for event in due.events if event.expires_at_ms is not None]
     return msgspec.structs.replace(
         first,
         notification_id=due.digest_id,
@@ -112,8 +117,13 @@ def digest_intent(due: DueDigest) -> Intent:
         content={"digest": due.digest_id},
         idempotency_key=None,
         scheduled_for_ms=None,
-        # A digest for several channels tries them one after the other too.
-        timing=Timing(gathered=True, until=first.timing.until, after_seconds=first.timing.after_seconds),
+        # A digest for several channels tries them one after the other too. It expires with the last of its events.
+        timing=Timing(
+            gathered=True,
+            until=first.timing.until,
+            after_seconds=first.timing.after_seconds,
+            expires_at_ms=max(ends) if ends and len(ends) == len(members) else None,
+        ),
         metadata={**first.metadata, "digest": {"key": due.digest_key, "count": len(members), "members": members}},
     )
 

@@ -41,7 +41,9 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
     chosen: dict[str, dict[str, bool]] = {}
     """The person's choices by category and channel."""
     quiet_hours: QuietHours | None = None
-    """The hours that hold the later channels of a chain; None where they do not count."""
+    """The hours that hold the later channels of a chain, and digests; None where they do not count."""
+    given: "Recipient | None" = None
+    """As the sender named it, before preferences were added: a digest asks for them again when it closes."""
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +69,9 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     """Without one, the category of its template."""
     sent_by: str | None = None
     """The service that asked for it, where a door knows one."""
+    asked_by: str | None = None
+    """The administrator who sends to an address that is nobody's here: the record and the language are theirs, and
+    everything that people choose is the address's."""
     priority: Priority = Priority.NORMAL
     bulk: bool = False
     synchronous: bool = False

@@ -64,7 +64,9 @@ def _quiet_once(hours: QuietHours, unix_seconds: float) -> float | None:
     first = day - dt.timedelta(days=int(begins > ends and days == 0))
     if hours.days and WEEKDAYS[first.weekday()] not in hours.days:
         return None
-    return dt.datetime.combine(day + dt.timedelta(days=days), ends, now.tzinfo).timestamp()
+    end = dt.datetime.combine(day + dt.timedelta(days=days), ends, now.tzinfo).timestamp()
+    # When clocks go back, an end that comes twice counts the first time.
+    return end if end > unix_seconds else None
 
 
 def is_off_day(text: str) -> bool:

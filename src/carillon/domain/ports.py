@@ -13,6 +13,7 @@ from carillon.domain.notifications import Acceptance, Enrolled, Enrolment, Messa
 from carillon.domain.outcomes import Outcome
 from carillon.domain.people import Found
 from carillon.domain.receipts import CallbackReading, OverdueReceipt, Receipt, ReceiptRules, TakenReceipt
+from carillon.domain.store import Row
 from carillon.domain.targets import TargetView
 from carillon.domain.verdicts import Bury, Defer
 
@@ -314,6 +315,10 @@ class LookupLedger(Protocol):
 
     async def throttle_times(self, tenant_id: str | None, audience: str, category: str) -> list[int]:
         """The last times of notifications of this category to this person, in Unix milliseconds."""
+        ...
+
+    async def person_digests(self, tenant_id: str | None, audience: str, limit: int) -> list[Row]:
+        """The open digests of one person, the first to close first."""
         ...
 
 

@@ -35,6 +35,7 @@ EXPIRED = "expired"
 COLLAPSED = "collapsed"
 CANCELLED = "cancelled"
 REACHED = "reached"
+QUIET_HOURS = "quiet_hours"
 _SAID = {
     EXPIRED: "it expired before it could be sent",
     COLLAPSED: "replaced by notification {}",
@@ -83,6 +84,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """How long a channel of the chain has before the next one is tried."""
     local_time: str | None = None
     """Not before this time without an offset, in the recipient's time zone."""
+    quiet_until_ms: int | None = None
+    """When the quiet hours end that move it."""
 
     def expiry(self, now: float) -> int | None:
         """Unix milliseconds after which nothing is sent; the earlier one where both are given."""

@@ -42,7 +42,7 @@ from carillon.intake.digests import gathered, rendered_as, throttled
 from carillon.intake.erased import ErasedAddresses
 from carillon.intake.jinja.formats import Person
 from carillon.intake.parts import carried, number_shown, refuse_misplaced, refuse_number, refuse_unrendered
-from carillon.intake.people import at_local_time
+from carillon.intake.people import timed
 from carillon.intake.plan import Content, PlanRules, plan
 from carillon.intake.rendering import rendered
 from carillon.intake.telling import tell_gated, tell_skipped
@@ -263,7 +263,7 @@ class Intake:
         intent = await self._contents.categorised(intent)
         if self._add_preferences is not None:
             intent = await self._add_preferences(intent)
-        intent = at_local_time(intent)
+        intent = timed(intent, tell)
         contents, now = await self._contents.of(rendered_as(intent), tell), self._clock.wall()
         planned = plan(intent, contents, intent.notification_id or self._ids(), self._rules, now)
         return throttled(

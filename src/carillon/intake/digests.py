@@ -80,7 +80,14 @@ def _checked(intent: Intent, wish: DigestWish) -> int:
 def _entry(
     intent: Intent, person: Recipient, wish: DigestWish, enrolment: Enrolment, *, digest_id: str, most: int, now: float
 ) -> DigestEntry:
-    alone = replace(intent, recipients=(person,), payload={}, content=None, notification_id=None, idempotency_key=None)
+    alone = replace(
+        intent,
+        recipients=(person.given or person,),
+        payload={},
+        content=None,
+        notification_id=None,
+        idempotency_key=None,
+    )
     channels = [route.channel for route in enrolment.routes if route.recipient_ref == person.ref]
     return DigestEntry(
         digest_id=digest_id,
@@ -91,6 +98,7 @@ def _entry(
         most=most,
         size=len(enrolment.notification.payload_json),
         intent_json=msgspec.json.encode(alone).decode(),
+        quiet_hours=person.quiet_hours,
     )
 
 

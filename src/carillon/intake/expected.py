@@ -8,14 +8,20 @@ from msgspec.structs import replace
 
 from carillon.domain.chains import moved_up
 from carillon.domain.claims import first_claim
-from carillon.domain.digests import WAITS
+from carillon.domain.decide import EXPIRY
+from carillon.domain.digests import WAITS, DigestEntry, DigestRow, join
 from carillon.domain.explain import ExpectedAttempt, ExplainedRoute, RouteOutcome, SimulatedRoute
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Enrolment, Route, Status, route_due_ms
+from carillon.domain.people import quiet_until
+from carillon.domain.store import Row
 from carillon.domain.suppressions import SUPPRESSED
+from carillon.domain.timing import EXPIRED
 
 MOST_REPEATS = 3
 """So often one attempt is shown that is made again and again without being counted."""
+MOST_DIGESTS = 100
+"""So many open digests of one person are looked at for the one that an event would join."""
 PROBING = "goes on like this while the provider fails: a probe of an open breaker spends no attempt"
 
 
@@ -56,6 +62,46 @@ def in_places(enrolment: Enrolment, suppressed: Collection[str]) -> Enrolment:
     gone = {one.route_id for one in enrolment.routes} - waiting
     placed = {route.route_id: route for route in moved_up(enrolment.routes, gone)}
     return replace(enrolment, routes=tuple(placed.get(one.route_id, one) for one in enrolment.routes))
+
+
+def gathering(
+    enrolment: Enrolment, entry: DigestEntry, held: Sequence[Row], now_ms: int
+) -> tuple[Enrolment, dict[str, Any], int | None]:
+    """The enrolment after the digest of an event has closed, the digest, and the end of quiet hours that it closes in.
+
+    `held` are the person's open digests. An event that expires before the digest goes is left out of it.
+    """
+    digest = _digest(entry, held, now_ms)
+    closes = digest["closesAt"]
+    ends = None if entry.quiet_hours is None else quiet_until(entry.quiet_hours, closes / 1000)
+    goes = None if ends is None else round(ends * 1000)
+    expires = enrolment.notification.expires_at_ms
+    if expires is not None and expires <= (goes or closes):
+        enrolment = _left_out(enrolment, entry.audience)
+    return enrolment, digest, goes
+
+
+def _digest(entry: DigestEntry, held: Sequence[Row], now_ms: int) -> dict[str, Any]:
+    """The digest that an event goes to, and when it closes with this event in it."""
+    for row in held:
+        if (row["channels"], row["digest_key"]) == (entry.channels, entry.key):
+            opened = DigestRow(digest_id=row["digest_id"], count=row["event_count"], size=row["size"])
+            ((joined, _),) = join(opened, [("", entry)])
+            closes = now_ms if joined.closed else row["closes_at"]
+            return {"key": entry.key, "joins": row["digest_id"], "events": joined.count, "closesAt": closes}
+    ((alone, _),) = join(None, [("", entry)])
+    closes = now_ms if alone.closed else entry.closes_at_ms
+    return {"key": entry.key, "joins": None, "events": 1, "closesAt": closes}
+
+
+def _left_out(enrolment: Enrolment, audience: str) -> Enrolment:
+    routes = tuple(
+        replace(route, skipped_because=EXPIRY.reason, skipped_by=EXPIRED)
+        if route.recipient_ref == audience and route.skipped_because == WAITS
+        else route
+        for route in enrolment.routes
+    )
+    return replace(enrolment, routes=routes)
 
 
 def chain_shown(intent: Intent, enrolment: Enrolment) -> dict[str, Any] | None:

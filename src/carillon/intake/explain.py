@@ -8,7 +8,7 @@ import msgspec
 from carillon.domain.breaker import BreakerView, State, effective, seconds_until_probe
 from carillon.domain.claims import Claim
 from carillon.domain.decide import EXPIRY
-from carillon.domain.digests import THROTTLE, WAITS, is_full, recent
+from carillon.domain.digests import GATE, THROTTLE, WAITS, is_full, recent
 from carillon.domain.errors import BadIntent
 from carillon.domain.explain import (
     ExplainedRoute,
@@ -28,9 +28,9 @@ from carillon.domain.pace import HORIZON_SECONDS, NO_PACE, first_place, limit_of
 from carillon.domain.ports import Clock, LookupLedger, NoTargets, ViewedBreakers, ViewedTargets
 from carillon.domain.suppressions import CLASSIFICATION, SuppressionTerms
 from carillon.domain.targets import TargetView, parts_of
-from carillon.domain.timing import COLLAPSED, EXPIRED, REACHED
+from carillon.domain.timing import COLLAPSED, EXPIRED, QUIET_HOURS, REACHED
 from carillon.intake.accept import Intake, key_conflict, refuse_queued_only
-from carillon.intake.expected import chain_shown, explained_route, in_places, simulated_routes
+from carillon.intake.expected import MOST_DIGESTS, chain_shown, explained_route, gathering, in_places, simulated_routes
 from carillon.intake.plan import PlanRules
 
 _GATES = {
@@ -108,6 +108,7 @@ class Explainer:
                 step = "suppression" if route.gate == CLASSIFICATION else route.gate
                 walk.add(step, "stop", {**(walk.detail(step) or {}), "because": route.because})
             enrolment = await self._throttles(walk, enrolment)
+            enrolment = await self._digests(walk, enrolment)
             suppressed = await self._suppressions(walk, enrolment)
             enrolment = in_places(enrolment, suppressed)
             replayed = await self._idempotency(walk, enrolment)
@@ -137,7 +138,7 @@ class Explainer:
     async def _throttles(self, walk: _Walk, enrolment: Enrolment) -> Enrolment:
         """The enrolment as the ledger would store it: what is too much is skipped or gathered."""
         now_ms, tenant_id = round(self._clock.wall() * 1000), enrolment.notification.tenant_id
-        routes = list(enrolment.routes)
+        routes, instead = list(enrolment.routes), list(enrolment.digests)
         for entry in enrolment.throttles:
             times = await self._ledger.throttle_times(tenant_id, entry.audience, entry.category)
             over = is_full(times, entry.throttle, now_ms)
@@ -146,6 +147,7 @@ class Explainer:
             stop: GateVerdict = "stop" if entry.instead is None else "note"
             walk.add(THROTTLE, stop if over else "pass", detail)
             if over:
+                instead += [] if entry.instead is None else [entry.instead]
                 reason, gate = (entry.throttle.reason, THROTTLE) if entry.instead is None else (WAITS, None)
                 routes = [
                     msgspec.structs.replace(one, status=Status.SKIPPED, skipped_because=reason, skipped_by=gate)
@@ -153,7 +155,18 @@ class Explainer:
                     else one
                     for one in routes
                 ]
-        return msgspec.structs.replace(enrolment, routes=tuple(routes))
+        return msgspec.structs.replace(enrolment, routes=tuple(routes), digests=tuple(instead))
+
+    async def _digests(self, walk: _Walk, enrolment: Enrolment) -> Enrolment:
+        """The enrolment after its digests have closed: the open ones that its events join, or new ones."""
+        tenant_id, now_ms = enrolment.notification.tenant_id, round(self._clock.wall() * 1000)
+        for entry in enrolment.digests:
+            held = await self._ledger.person_digests(tenant_id, entry.audience, MOST_DIGESTS)
+            enrolment, detail, goes = gathering(enrolment, entry, held, now_ms)
+            walk.passed(GATE, (walk.detail(GATE) or {}) | detail)
+            if goes is not None:
+                walk.passed(QUIET_HOURS, {"notBefore": goes, "because": "quiet hours"})
+        return enrolment
 
     async def _suppressions(self, walk: _Walk, enrolment: Enrolment) -> dict[str, dict[str, Any]]:
         """The routes that enrolling would skip because their address is suppressed, each with the suppression."""
@@ -275,15 +288,13 @@ class Explainer:
             "queueName": lane.queue_name or None,
             "maxLatencySeconds": lane.max_latency_seconds,
         }
-        planned = enrolment.notification.scheduled_for_ms
+        planned, quiet = enrolment.notification.scheduled_for_ms, walk.detail(QUIET_HOURS)
         if planned is not None:
-            asked = intent.scheduled_for_ms is not None or intent.timing.local_time is not None
-            quiet = planned != intent.scheduled_for_ms and intent.timing.local_time is None
-            if asked or not quiet:
+            if intent.scheduled_for_ms is not None or intent.timing.local_time is not None:
                 walk.add("schedule", "note", {"notBefore": planned, "because": "scheduledFor"})
-            if quiet:
-                walk.add("quiet_hours", "note", {"notBefore": planned, "because": "quiet hours"})
             detail["notBefore"] = planned
+        if quiet is not None:
+            walk.add(QUIET_HOURS, "note", quiet)
         walk.passed("lane", detail)
         self._expiry(walk, intent, enrolment, explained)
 

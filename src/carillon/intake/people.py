@@ -11,6 +11,7 @@ import msgspec
 from carillon.coalesce import Coalescer
 from carillon.domain.consent import bare_address, person_of, switched_off
 from carillon.domain.errors import BadIntent, DirectoryUnavailable
+from carillon.domain.explain import Tell
 from carillon.domain.intents import Intent, Priority, Recipient
 from carillon.domain.people import (
     CONTACTS,
@@ -24,6 +25,7 @@ from carillon.domain.people import (
     quiet_until,
 )
 from carillon.domain.ports import Clock
+from carillon.domain.timing import QUIET_HOURS
 
 
 def people(intent: Intent) -> list[str]:
@@ -70,18 +72,34 @@ def with_preferences(intent: Intent, found: Mapping[str, Profile], now: float | 
 
     With `now`, in Unix seconds, quiet hours delay notifications that are not urgent.
     """
-    told = msgspec.structs.replace(intent, recipients=tuple(_with_profile(one, found) for one in intent.recipients))
-    told = at_local_time(told)
+    asker = found.get(intent.asked_by or "")
+    known = tuple(_with_profile(one, found, asker) for one in intent.recipients)
+    told = at_local_time(msgspec.structs.replace(intent, recipients=known))
     if now is None or intent.priority is Priority.HIGH or intent.synchronous or intent.urgent:
         return told
-    if told.timing.until is not None:
-        hours = {ref: profile.quiet_hours for ref, profile in found.items()}
-        held = tuple(msgspec.structs.replace(one, quiet_hours=hours.get(_name(one))) for one in told.recipients)
-        told = msgspec.structs.replace(told, recipients=held)
+    hours = {ref: profile.quiet_hours for ref, profile in found.items()}
+    held = tuple(msgspec.structs.replace(one, quiet_hours=hours.get(_name(one))) for one in told.recipients)
+    told = msgspec.structs.replace(told, recipients=held)
+    if told.timing.digest is not None:
+        # The digest meets them when it closes.
+        return told
     due = now if told.scheduled_for_ms is None else max(now, told.scheduled_for_ms / 1000)
-    ends = [quiet_until(profile.quiet_hours, due) for profile in found.values() if profile.quiet_hours is not None]
+    profiles = [found[name] for name in everybody(told) if name in found]
+    ends = [quiet_until(profile.quiet_hours, due) for profile in profiles if profile.quiet_hours is not None]
     latest = max((end for end in ends if end is not None), default=None)
-    return told if latest is None else msgspec.structs.replace(told, scheduled_for_ms=round(latest * 1000))
+    if latest is None:
+        return told
+    ends_ms = round(latest * 1000)
+    timing = msgspec.structs.replace(told.timing, quiet_until_ms=ends_ms)
+    return msgspec.structs.replace(told, scheduled_for_ms=ends_ms, timing=timing)
+
+
+def timed(intent: Intent, tell: Tell | None) -> Intent:
+    """The intent with its schedule as a moment; tells of quiet hours that move it."""
+    ends_ms = intent.timing.quiet_until_ms
+    if tell is not None and ends_ms is not None:
+        tell(QUIET_HOURS, {"notBefore": ends_ms, "because": "quiet hours"})
+    return at_local_time(intent)
 
 
 def zone_of(profile: Profile) -> str | None:
@@ -107,17 +125,19 @@ def at_local_time(intent: Intent) -> Intent:
     return msgspec.structs.replace(intent, scheduled_for_ms=max(0, round(moment * 1000)), timing=timing)
 
 
-def _with_profile(recipient: Recipient, found: Mapping[str, Profile]) -> Recipient:
+def _with_profile(recipient: Recipient, found: Mapping[str, Profile], asker: Profile | None) -> Recipient:
     profile = found.get(_name(recipient))
+    language = None if asker is None else asker.locale
     if profile is None:
-        return recipient
+        return msgspec.structs.replace(recipient, locale=recipient.locale or language)
     return msgspec.structs.replace(
         recipient,
         addresses=profile.addresses | recipient.addresses,
-        locale=recipient.locale or profile.locale,
+        locale=recipient.locale or profile.locale or language,
         time_zone=recipient.time_zone or zone_of(profile),
         refused=profile.refused,
         chosen=profile.chosen,
+        given=recipient,
     )
 
 
@@ -184,6 +204,7 @@ class PreferenceLookup:
     async def __call__(self, intent: Intent) -> Intent:
         # A bare address has no preferences but the categories that its owner has left.
         users = people(intent) if intent.category is None else everybody(intent)
+        users += [] if intent.asked_by is None else [intent.asked_by]
         found = await self._stored.profiles(intent.tenant_id, users) if users else {}
         return with_preferences(intent, found, self._clock.wall() if self._quiet_hours else None) if found else intent
 

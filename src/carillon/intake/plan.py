@@ -131,7 +131,7 @@ def _notification(intent: Intent, notification_id: str, rules: PlanRules, now: f
         origin=intent.origin,
         tenant_id=intent.tenant_id,
         sent_by=intent.sent_by,
-        user_id=user_ids[0] if len(user_ids) == 1 else None,
+        user_id=user_ids[0] if len(user_ids) == 1 else None if user_ids else intent.asked_by,
         recipient_user_ids=user_ids or None,
         idempotency_key=intent.idempotency_key,
         idempotency_ttl_seconds=None if intent.idempotency_key is None else rules.idempotency_ttl_seconds,

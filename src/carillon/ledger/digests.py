@@ -92,7 +92,7 @@ class DigestStore:
                         {"notification_id": row["notification_id"], "gate": reason.gate, "reason": reason.reason}
                     )
                 else:
-                    found = GatheredEvent(row["notification_id"], row["payload_json"])
+                    found = GatheredEvent(row["notification_id"], row["payload_json"], row["expires_at_ms"])
                     events.setdefault(row["digest_id"], []).append(found)
             yield Ask("digest_left_out", each=late)
             return [_due(row, events.get(row["digest_id"], [])) for row in rows]

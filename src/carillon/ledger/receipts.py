@@ -269,7 +269,9 @@ class ReceiptBatch:
             effect = Effect.IGNORED
         if effect is not Effect.WAITING and asked is not None:
             self.suppressions.append(asked)
-        if receipt.kind is ReceiptKind.UNSUBSCRIBED and route.user_id is not None:
+        # A notification to a bare address may have a user, who is not the one who has unsubscribed.
+        theirs = route.user_id is not None and route.route_id.startswith(f"{route.channel}:user:")
+        if receipt.kind is ReceiptKind.UNSUBSCRIBED and route.user_id is not None and theirs:
             self.unsubscribed.add((route.tenant_id or "", route.user_id, route.channel))
         self.taken[row.key] = TakenReceipt(
             receipt=receipt,

@@ -52,7 +52,12 @@ def replaced_by(batch: Sequence[Enrolment], written: Collection[str]) -> Steps[d
         ids[-1]: tuple(old for old in (*ids[:-1], before.get(ids[-1])) if old is not None and old != ids[-1])
         for ids in newest.values()
     }
-    yield from stopping((old, Stop(COLLAPSED, new)) for new, olds in gone.items() for old in olds)
+    stops = [(old, Stop(COLLAPSED, new)) for new, olds in gone.items() for old in olds]
+    yield from stopping(stops)
+    yield Ask(
+        "digest_replaced",
+        each=[{"notification_id": old, "gate": stop.gate, "reason": stop.reason} for old, stop in stops],
+    )
     return gone
 
 

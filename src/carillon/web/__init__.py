@@ -19,7 +19,7 @@ from carillon.web.about import (
 )
 from carillon.web.application import app
 from carillon.web.auth import JwtSettings
-from carillon.web.endpoint import Answer, Endpoint, Header
+from carillon.web.endpoint import LONGEST_PERSON, Answer, Endpoint, Header
 from carillon.web.h11_server import ProbeServer
 from carillon.web.problems import Problem
 from carillon.web.request import Caller, RawBody, Reply, Request
@@ -31,6 +31,7 @@ __all__ = [
     "ADMINISTRATORS",
     "EVERYBODY",
     "KNOWN",
+    "LONGEST_PERSON",
     "OPERATORS",
     "PROOF",
     "SERVICES",

@@ -13,7 +13,13 @@ from carillon.web.request import RawBody, Reply, Request
 
 Call = Callable[[Request], Awaitable[Reply]]
 _UNFIT = re.compile(r"[\x00-\x1f\x7f\ufffd]")
+_SLASH = re.compile("%2F", re.IGNORECASE)
+"""A slash inside an id, as it arrives: callers write `%252F`, because granian decodes a path before we see it."""
+_NO_SUCH_PATH = "nothing is served under this path"
+_WITH_SLASH = f"{_NO_SUCH_PATH}; a slash inside an id is written %252F"
 MAX_SEGMENT = 255
+LONGEST_PERSON = 2048
+"""A person who is known by a URL has the URL in the id."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -124,9 +130,17 @@ class Routes:
                 return endpoint, _fit(found.groupdict(), endpoint.longest)
             allowed |= {endpoint.method, "HEAD"} if endpoint.method == "GET" else {endpoint.method}
         if not allowed:
-            raise Problem("NOT_FOUND", "nothing is served under this path")
+            raise Problem("NOT_FOUND", _WITH_SLASH if self._has_slashes(method, path) else _NO_SUCH_PATH)
         methods = ", ".join(sorted(allowed))
         raise Problem("METHOD_NOT_ALLOWED", f"this path takes {methods}", headers={"Allow": methods})
+
+    def _has_slashes(self, method: str, path: str) -> bool:
+        """Whether the path looks as if an id in it had a slash."""
+        for _, one in self._patterns:
+            begins, ends = one.path.partition("{")[0], one.path.rpartition("}")[2]
+            if one.method == method and path.startswith(begins) and path.endswith(ends):
+                return True
+        return False
 
 
 def _pattern(path: str) -> re.Pattern[str]:
@@ -138,7 +152,9 @@ def _pattern(path: str) -> re.Pattern[str]:
 
 
 def _fit(params: dict[str, str], longest: int) -> dict[str, str]:
-    for value in params.values():
+    for name, value in params.items():
+        if "%" in value:
+            params[name] = _SLASH.sub("/", value)
         # No ledger holds such an id, and some refuse the query.
         if len(value) > longest or _UNFIT.search(value):
             raise Problem("NOT_FOUND", "nothing has such an id")

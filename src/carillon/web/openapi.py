@@ -84,7 +84,7 @@ def _path_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
             "in": "path",
             "required": True,
             "description": sentence(name) or "",
-            "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+            "schema": {"type": "string", "minLength": 1, "maxLength": endpoint.longest},
             "example": example,
         }
         for name, example in endpoint.path_examples.items()

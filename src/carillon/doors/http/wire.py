@@ -187,6 +187,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     reach: Reach
     """For whom the caller may send."""
+    administers: bool = False
+    """The caller is an administrator, who sends to others."""
     sent_by: str | None = None
     """The service that calls, if it is one."""
     correlation_id: str
@@ -205,7 +207,9 @@ def to_intent(body: SendBody, context: Context) -> Intent:
     payload = _payload(body)
     tenant, user_id = context.reach.tenant_id, context.reach.user_id
     channels = _named(body)
-    recipient = _recipient(channels, body.recipient, user_id)
+    # An address that an administrator gives without a person is somebody else's: see decision 62.
+    foreign = context.administers and body.user_id is None and body.recipient is not None
+    recipient = _recipient(channels, body.recipient, None if foreign else user_id)
     intent = Intent(
         notification_type=body.template_key,
         producer=f"{tenant}/{body.service_origin}" if tenant else body.service_origin,
@@ -217,6 +221,7 @@ def to_intent(body: SendBody, context: Context) -> Intent:
         idempotency_key=_scoped(context.idempotency_key, context.reach),
         tenant_id=tenant,
         sent_by=context.sent_by,
+        asked_by=user_id if foreign else None,
         priority=_PRIORITIES[body.priority],
         bulk=body.is_bulk,
         locale=body.locale,
@@ -274,6 +279,9 @@ def _recipient(channels: tuple[str, ...], address: str | None, user_id: str | No
         for each in fitting:
             check_address(each, address)
             addresses[each] = address
+        if user_id is None and fitting == ["inApp"]:
+            # The address of an inbox is a user's id, so the message is that user's.
+            return Recipient(ref=f"user:{address}", user_id=address, addresses=addresses)
         ref = ref if user_id is not None else reference(fitting[0], address)
     return Recipient(ref=ref, user_id=user_id, addresses=addresses)
 

@@ -68,7 +68,9 @@ RETURNING d.digest_id, d.digest_key, d.intent_json;
 
 -- name: digest_events
 -- Without those that were cancelled or replaced since; `late` are those that have expired.
-SELECT m.digest_id, n.notification_id, n.payload_json, coalesce(n.expires_at <= d.closed_at, FALSE) AS late
+SELECT m.digest_id, n.notification_id, n.payload_json,
+       round(date_part('epoch', n.expires_at) * 1000)::bigint AS expires_at_ms,
+       coalesce(n.expires_at <= d.closed_at, FALSE) AS late
 FROM digest_members m
 JOIN digests d ON d.digest_id = m.digest_id
 JOIN records n ON n.notification_id = m.notification_id
@@ -79,6 +81,20 @@ ORDER BY m.digest_id, n.accepted_at, n.notification_id;
 UPDATE routes r SET last_error_classification = given.gate, last_error_message = given.reason, updated_at = clock_timestamp()
 FROM unnest(:notification_id::text[], :gate::text[], :reason::text[]) AS given (notification_id, gate, reason)
 WHERE r.notification_id = given.notification_id AND r.status = 'skipped' AND r.last_error_classification = 'digest';
+
+-- name: digest_replaced
+-- Runs in the transaction of `enrol`. Race: the digest closes at this moment. It keeps its events, and their stories stay.
+UPDATE routes r SET last_error_classification = given.gate, last_error_message = given.reason, updated_at = clock_timestamp()
+FROM unnest(:notification_id::text[], :gate::text[], :reason::text[]) AS given (notification_id, gate, reason)
+WHERE r.notification_id = given.notification_id
+  -- if api
+  AND EXISTS (
+      SELECT FROM digest_members m JOIN digests d ON d.digest_id = m.digest_id
+      WHERE m.notification_id = r.notification_id AND d.audience = r.recipient_ref AND d.closed_at IS NULL)
+  -- else
+  AND FALSE
+  -- end
+  AND r.status = 'skipped' AND r.last_error_classification = 'digest';
 
 -- name: digest_told
 UPDATE digests SET told_at = clock_timestamp(), error = :error, taken_until = NULL
@@ -115,7 +131,7 @@ DELETE FROM digests WHERE ctid = ANY (ARRAY(
 -- name: open_digests_of_person
 -- The open digests of one person, by the index of open ones.
 SELECT d.digest_id, d.tenant_id, d.audience, d.channels, d.digest_key, d.opened_at, d.closes_at, d.closed_at, d.told_at,
-       d.event_count, d.error
+       d.event_count, d.size, d.error
 FROM digests d
 WHERE d.tenant_id = :tenant_id AND d.audience = :audience AND d.closed_at IS NULL
 ORDER BY d.closes_at, d.digest_id

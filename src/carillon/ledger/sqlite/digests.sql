@@ -48,7 +48,8 @@ RETURNING digest_id, digest_key, intent_json;
 
 -- name: digest_events
 -- Without those that were cancelled or replaced since; `late` are those that have expired.
-SELECT m.digest_id, n.notification_id, n.payload_json, coalesce(n.expires_at <= d.closed_at, 0) AS late
+SELECT m.digest_id, n.notification_id, n.payload_json, n.expires_at AS expires_at_ms,
+       coalesce(n.expires_at <= d.closed_at, 0) AS late
 FROM digest_members m
 JOIN digests d ON d.digest_id = m.digest_id
 JOIN records n ON n.notification_id = m.notification_id
@@ -58,6 +59,18 @@ ORDER BY m.digest_id, n.accepted_at, n.notification_id;
 -- name: digest_left_out
 UPDATE routes SET last_error_classification = :gate, last_error_message = :reason, updated_at = :now
 WHERE notification_id = :notification_id AND status = 'skipped' AND last_error_classification = 'digest';
+
+-- name: digest_replaced
+UPDATE routes SET last_error_classification = :gate, last_error_message = :reason, updated_at = :now
+WHERE notification_id = :notification_id
+  -- if api
+  AND EXISTS (
+      SELECT 1 FROM digest_members m JOIN digests d ON d.digest_id = m.digest_id
+      WHERE m.notification_id = routes.notification_id AND d.audience = routes.recipient_ref AND d.closed_at IS NULL)
+  -- else
+  AND FALSE
+  -- end
+  AND status = 'skipped' AND last_error_classification = 'digest';
 
 -- name: digest_told
 UPDATE digests SET told_at = :now, error = :error, taken_until = NULL WHERE digest_id = :digest_id AND told_at IS NULL;
@@ -91,7 +104,7 @@ DELETE FROM digests WHERE rowid IN (
 -- name: open_digests_of_person
 -- The open digests of one person, by the index of open ones.
 SELECT d.digest_id, d.tenant_id, d.audience, d.channels, d.digest_key, d.opened_at, d.closes_at, d.closed_at, d.told_at,
-       d.event_count, d.error
+       d.event_count, d.size, d.error
 FROM digests d
 WHERE d.tenant_id = :tenant_id AND d.audience = :audience AND d.closed_at IS NULL
 ORDER BY d.closes_at, d.digest_id

@@ -265,7 +265,8 @@ export class Inbox extends EventTarget {
       options.body = JSON.stringify(body);
     }
     const asked = new URLSearchParams(this._shown === null ? query : { ...query, ticket: this._shown });
-    const answer = await fetch(`${this._base}${path}?${asked}`, options);
+    // The server reads a slash inside an id only if it is encoded twice.
+    const answer = await fetch(`${this._base}${path.replaceAll("%2F", "%252F")}?${asked}`, options);
     if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status}`);
     return answer.json();
   }

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from carillon.domain.addresses import unfit
 from carillon.domain.consent import NAME, Categories, Category, refusal, switched_off
 from carillon.domain.people import CONTACTS, WEEKDAYS, PreferenceChange, PreferenceLedger, Preferences, QuietHours
-from carillon.web import About, Answer, Callers, Endpoint, Problem, Reply, Request, in_path, in_query
+from carillon.web import LONGEST_PERSON, About, Answer, Callers, Endpoint, Problem, Reply, Request, in_path, in_query
 from carillon.web.problems import Detail, rfc3339_ms
 
 CHANNELS = ("email", "sms", "push", "inApp", "webhook")
@@ -211,6 +211,7 @@ def endpoints(ledger: PreferenceLedger, categories: Categories, holidays: Sequen
                 description="For administrators, and for the user.",
                 query=TenantQuery,
                 path_examples={"userId": "ada"},
+                longest=LONGEST_PERSON,
                 about=_OF_A_USER,
                 problems=("FORBIDDEN",),
                 **shared,

@@ -13,7 +13,7 @@ from carillon.domain.rights import KnownPerson
 from carillon.domain.store import Row
 from carillon.upkeep.api.digests import DigestView, digest_view
 from carillon.upkeep.api.preferences import CHANNELS, PreferencesView, TenantId, preferences_view
-from carillon.web import About, Answer, Callers, Endpoint, Reply, Request, in_query
+from carillon.web import LONGEST_PERSON, About, Answer, Callers, Endpoint, Reply, Request, in_query
 
 MOST_DIGESTS = 50
 MOST_PEOPLE = 100_000
@@ -166,6 +166,7 @@ def endpoints(ledger: PersonLedger, categories: Categories, clock: Clock, *, lin
             summary="Show what a person wants and waits for",
             description="Preferences with what holds for every category, digests that gather events, and throttles.",
             path_examples={"id": "ada"},
+            longest=LONGEST_PERSON,
             answers=(Answer(status=200, description="The person", kind=PersonView),),
             **shared,
         ),

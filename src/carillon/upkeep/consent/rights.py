@@ -18,7 +18,7 @@ from carillon.domain.suppressions import SuppressionLedger
 from carillon.faultpoint import faultpoint
 from carillon.upkeep.api.notifications_wire import notification_view
 from carillon.upkeep.api.preferences import TenantId
-from carillon.web import About, Answer, BrokenOff, Callers, Endpoint, Outlet, Reply, Request, in_query
+from carillon.web import LONGEST_PERSON, About, Answer, BrokenOff, Callers, Endpoint, Outlet, Reply, Request, in_query
 from carillon.web.problems import rfc3339_ms
 
 LINES = "application/x-ndjson"
@@ -274,6 +274,7 @@ def _declared(export: Call, remove: Call) -> list[Endpoint]:
         "about": _ABOUT,
         "query": PeopleQuery,
         "path_examples": {"id": "ada"},
+        "longest": LONGEST_PERSON,
     }
     return [
         Endpoint(

@@ -45,7 +45,7 @@ class Trial {
     const query = new URLSearchParams();
     const headers = {};
     for (const [parameter, field] of this.inputs) {
-      if (parameter.in === "path") path = path.replace(`{${parameter.name}}`, encodeURIComponent(field.value));
+      if (parameter.in === "path") path = path.replace(`{${parameter.name}}`, encodeURIComponent(field.value.replaceAll("/", "%2F")));
       else if (field.value && parameter.in === "query") query.set(parameter.name, field.value);
       else if (field.value) headers[parameter.name] = field.value;
     }

@@ -27,6 +27,11 @@ function headers(more = {}) {
   return token() ? { ...more, Authorization: `Bearer ${token()}` } : more;
 }
 
+/** A path as the server reads it: a slash inside an id is encoded twice. */
+export function spelled(path) {
+  return path.replaceAll("%2F", "%252F");
+}
+
 /**
  * Ask for JSON; throws Problem.
  * @param {string} path
@@ -34,7 +39,7 @@ function headers(more = {}) {
  */
 export async function ask(path, given = {}) {
   const query = Object.entries(given.query ?? {}).filter(([, value]) => value !== "" && value !== null && value !== undefined);
-  const url = query.length ? `${path}?${new URLSearchParams(query)}` : path;
+  const url = query.length ? `${spelled(path)}?${new URLSearchParams(query)}` : spelled(path);
   const body = given.body === undefined ? undefined : JSON.stringify(given.body);
   const own = body === undefined ? {} : { "Content-Type": "application/json" };
   let answer;

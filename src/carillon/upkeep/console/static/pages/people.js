@@ -1,6 +1,6 @@
 /** People: everything about one person, what may be changed for them, and their rights. */
 
-import { ask, token } from "../lib/api.js";
+import { ask, spelled, token } from "../lib/api.js";
 import { confirm } from "../lib/dialog.js";
 import { badge, card, copies, counted, empty, fill, h, head, num, say, table, titled, toast, when } from "../lib/dom.js";
 import { field, given, refill } from "../lib/forms.js";
@@ -232,7 +232,7 @@ async function exported(id, query, state) {
   fill(state, "Collecting everything…");
   const named = query.tenantId ? `?${new URLSearchParams({ tenantId: query.tenantId })}` : "";
   try {
-    const answer = await fetch(`/api/v1/people/${encodeURIComponent(id)}/export${named}`, { headers: token() ? { Authorization: `Bearer ${token()}` } : {} });
+    const answer = await fetch(spelled(`/api/v1/people/${encodeURIComponent(id)}/export`) + named, { headers: token() ? { Authorization: `Bearer ${token()}` } : {} });
     if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
     const blob = await answer.blob();
     const made = h("a", { href: URL.createObjectURL(blob), download: `${id}.ndjson`, text: `Save ${id}.ndjson` });
