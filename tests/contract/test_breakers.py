@@ -236,6 +236,18 @@ async def test_every_change_is_told_once_and_in_order(home: Home) -> None:
     assert told == [("closed", "open"), ("open", "half_open"), ("half_open", "closed")]
 
 
+@pytest.mark.req("P-804")
+async def test_every_change_is_told_once_while_the_store_is_away() -> None:
+    """The breakers of the process count then, and their changes are the ones that an alarm must see."""
+    home = redis_home(Redis.from_url("redis://127.0.0.1:1"))
+    await home.open("smtp")
+    home.clock.now += 61.0
+    await home.breakers.admit("smtp")
+    await home.breakers.record("smtp", ok=True)
+    told = [(event.before, event.after) for event in home.events if isinstance(event, BreakerChanged)]
+    assert told == [("closed", "open"), ("open", "half_open"), ("half_open", "closed")]
+
+
 Step = str | float
 steps: st.SearchStrategy[list[Step]] = st.lists(
     st.sampled_from(["admit", "ok", "fail", "fail", "fail", 6.0, 12.0, 24.0, 31.0, 100.0]), max_size=40
