@@ -97,8 +97,12 @@ def by_worlds(mutant: Mutant) -> Verdict | None:
 
 
 def judged_by_worlds(mutants: list[Mutant], cores: int) -> Iterator[tuple[Mutant, Verdict | None]]:
-    with ProcessPoolExecutor(cores) as pool:
+    pool = ProcessPoolExecutor(cores)
+    try:
         yield from zip(mutants, pool.map(by_worlds, mutants), strict=True)
+    finally:
+        # Whoever has no more time must not wait for those that have not begun.
+        pool.shutdown(cancel_futures=True)
 
 
 # --- tests -----------------------------------------------------------------------------------------------------------
