@@ -235,6 +235,22 @@ async def test_every_change_is_told_once_and_in_order(home: Home) -> None:
     assert told == [("closed", "open"), ("open", "half_open"), ("half_open", "closed")]
 
 
+@pytest.mark.req("P-804")
+async def test_every_change_is_told_once_while_the_store_is_away() -> None:
+    """The breakers of the process count then, and their changes are the ones that an alarm must see."""
+    clock, events = ManualClock(), list[Event]()
+    own = MemoryBreakers(POLICIES, clock, lambda _: None)
+    async with Redis.from_url("redis://127.0.0.1:1") as nobody:
+        breakers = RedisBreakers(nobody, POLICIES, prefix=PREFIX, fallback=own, clock=clock, observer=events.append)
+        for _ in range(POLICIES["*"].failure_threshold):
+            await breakers.record("smtp", ok=False)
+        clock.now += 61.0
+        await breakers.admit("smtp")
+        await breakers.record("smtp", ok=True)
+    told = [(event.before, event.after) for event in events if isinstance(event, BreakerChanged)]
+    assert told == [("closed", "open"), ("open", "half_open"), ("half_open", "closed")]
+
+
 Step = str | float
 steps: st.SearchStrategy[list[Step]] = st.lists(
     st.sampled_from(["admit", "ok", "fail", "fail", "fail", 6.0, 12.0, 24.0, 31.0, 100.0]), max_size=40

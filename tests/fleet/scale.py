@@ -99,18 +99,25 @@ def played(step: Step, seconds: float = 20.0, seed: int = 1) -> tuple[float, flo
     equal parts. Each part goes to the ledger that is least loaded so far, largest first, as an operator would place
     them. Arrivals come at random; a ledger takes them one after another.
     """
-    dice = random.Random(seed)
+    busiest = _busiest(step, step.capacity / 4)
+    waits = _waits(busiest, step.capacity, seconds, random.Random(seed))
+    return busiest / step.capacity, statistics.median(waits), waits[int(len(waits) * 0.99)]
+
+
+def unsplit(step: Step) -> float:
+    """The busiest ledger's share of its capacity if no tenant is split."""
+    return _busiest(step, math.inf) / step.capacity
+
+
+def _busiest(step: Step, most: float) -> float:
     weights = [1.0 / rank for rank in range(1, step.tenants + 1)]
     scale = step.load / sum(weights)
-    parts = [part for weight in weights for part in _split(weight * scale, step.capacity / 4)]
+    parts = [part for weight in weights for part in _split(weight * scale, most)]
     ledgers = [(0.0, number) for number in range(step.ledgers)]
-    heapq.heapify(ledgers)
     for part in sorted(parts, reverse=True):
-        carried, number = heapq.heappop(ledgers)
-        heapq.heappush(ledgers, (carried + part, number))
-    loads = sorted(carried for carried, _ in ledgers)
-    waits = _waits(loads[-1], step.capacity, seconds, dice)
-    return loads[-1] / step.capacity, statistics.median(waits), waits[int(len(waits) * 0.99)]
+        carried, number = ledgers[0]
+        heapq.heapreplace(ledgers, (carried + part, number))
+    return max(carried for carried, _ in ledgers)
 
 
 def _split(load: float, most: float) -> list[float]:
@@ -142,11 +149,17 @@ PLAN = (
 def main(notifications: int) -> None:
     for name, value in asdict(asyncio.run(cost(notifications))).items():
         sys.stdout.write(f"{name}: {value:.2f}\n")
-    sys.stdout.write("| load | ledgers | tenants | busiest ledger | median wait, ms | slowest hundredth, ms |\n")
     for step in PLAN:
-        busy, median, slow = played(step)
-        row = f"| {step.load:,.0f} | {step.ledgers:,} | {step.tenants:,} | {busy:.0%} | {median:.1f} | {slow:.1f} |\n"
-        sys.stdout.write(row)
+        sys.stdout.write(row(step) + "\n")
+    for step in PLAN:
+        sys.stdout.write(f"without splits, {step.load:,} a second: {unsplit(step):,.0%}\n")
+
+
+def row(step: Step) -> str:
+    """The step's line in docs/explanation/scale.md."""
+    busy, median, slow = played(step)
+    sizes = f"{step.load:,.0f} | {step.ledgers:,} | {step.capacity:,.0f} | {step.tenants:,}"
+    return f"| {sizes} | {round(busy * 100)} % | {median:.1f} | {slow:.1f} |"
 
 
 if __name__ == "__main__":

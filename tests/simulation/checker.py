@@ -3,7 +3,6 @@
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import closing
 
 import msgspec
 
@@ -28,14 +27,18 @@ class Found(msgspec.Struct):
     wrong: list[str]
 
 
-def check(path: str, answers: Mapping[str, set[str]], vendors: VendorLedger, allowed: Mapping[str, int]) -> Found:
+def check(
+    connection: sqlite3.Connection,
+    answers: Mapping[str, set[str]],
+    vendors: VendorLedger,
+    allowed: Mapping[str, int],
+) -> Found:
     """Compare what callers were told, what vendors accepted and what the tables say."""
-    with closing(sqlite3.connect(path)) as connection:
-        # One look for each route would read the whole table of ends.
-        connection.execute("CREATE INDEX simulated_ends_idx ON simulated_ends (notification_id, route_id)")
-        rows = connection.execute(_ROUTES).fetchall()
-        keys = {key: (ids, number) for key, ids, number in connection.execute(_KEYS)}
-        leases = connection.execute("SELECT count(*) FROM due").fetchone()[0]
+    # One look for each route would read the whole table of ends.
+    connection.execute("CREATE INDEX simulated_ends_idx ON simulated_ends (notification_id, route_id)")
+    rows = [tuple(row) for row in connection.execute(_ROUTES)]
+    keys = {key: (ids, number) for key, ids, number in connection.execute(_KEYS)}
+    leases = connection.execute("SELECT count(*) FROM due").fetchone()[0]
     wrong: list[str] = []
     for key, told in answers.items():
         ids, number = keys.get(key, ("", 0))

@@ -24,6 +24,7 @@ from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.targets import Targets
 from carillon.outbound.worker import Worker, WorkerClaimOnAccept
 from carillon.rehearsal.stage import played_templates
+from tests.simulation.ground import MemoryFile
 from tests.simulation.scheduler import Mortal
 
 
@@ -93,7 +94,8 @@ class ShakyLedger(SqliteLedger):
         return claims
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
-        self._shakes()
+        if claims:
+            self._shakes()
         return await super().extend(claims)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
@@ -128,7 +130,6 @@ class Incarnation(Mortal):
         self._observe = observe
         self.intake: Intake | None = None
         """None until it has started."""
-        self._ledger: ShakyLedger | None = None
         self._worker: Worker | None = None
         self._callers: dict[asyncio.Future[Acceptance | None], None] = {}
         """In the order in which they came: a set would have another one in each run."""
@@ -136,7 +137,7 @@ class Incarnation(Mortal):
     async def live(
         self,
         settings: Settings,
-        path: str,
+        connection: sqlite3.Connection,
         providers: Mapping[str, Provider],
         *,
         statements: Mapping[str, str],
@@ -145,15 +146,10 @@ class Incarnation(Mortal):
         shaky: float,
     ) -> None:
         """Start as a process does, and work until death."""
-        ledger = await ShakyLedger.open(
-            path,
-            lease_seconds=settings.ledger.lease_seconds,
-            parts=parts_needed(settings),
-            statements=statements,
-            clock=self._clock.wall,
-        )
-        assert isinstance(ledger, ShakyLedger)
-        self._ledger = ledger
+        file = MemoryFile(connection, statements, self._clock.wall)
+        await file.open()
+        seconds, parts = settings.ledger.lease_seconds, parts_needed(settings)
+        ledger = ShakyLedger(file, statements, seconds, parts=parts)
         ledger.dice, ledger.holders, ledger.shaky = dice, holders, shaky
         worker = self._worker = self._built(settings, ledger, providers)
         claims = WorkerClaimOnAccept(worker, ledger, self.name, settings.ledger.lease_seconds)
@@ -216,7 +212,3 @@ class Incarnation(Mortal):
         super().die()
         for reply in list(self._callers):
             self._answer(reply, None)
-        file = None if self._ledger is None else self._ledger._file  # noqa: SLF001 - a death closes descriptors
-        for connection in () if file is None else (file._reader, file._writer):  # noqa: SLF001 - as above
-            if connection is not None:
-                connection.close()

@@ -5,6 +5,7 @@ import atexit
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from types import MappingProxyType
 from carillon.compose.ledger import parts_needed
 from carillon.config.reading import load
 from carillon.config.settings import Settings
+from carillon.ledger.sqlite.file import SqliteFile
 from carillon.ledger.sqlite.ledger import SqliteLedger
 
 LEASE_SECONDS = 30.0
@@ -79,7 +81,7 @@ def settings_of(first_claims: int, concurrency: int, *, claim_on_accept: bool) -
 
 @cache
 def empty_ledger() -> Path:
-    """An empty ledger with all its tables, from which every world of this process begins."""
+    """An empty ledger with all its tables, of which every world of this process begins with a copy."""
     folder = Path(tempfile.mkdtemp(prefix="carillon-worlds-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = folder / "empty.db"
@@ -95,3 +97,28 @@ def empty_ledger() -> Path:
         connection.executescript(ENDS)
         connection.execute("PRAGMA journal_mode = DELETE")
     return path
+
+
+def new_ledger() -> sqlite3.Connection:
+    """The ledger of one world, in memory: all its processes use this one connection.
+
+    A transaction begins and ends inside one step of one process, so none ever meets another one. A connection for each
+    would read every page again that another process has changed, and prepare every statement again at every start.
+    """
+    connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=256)
+    with closing(sqlite3.connect(empty_ledger())) as empty:
+        empty.backup(connection)
+    connection.row_factory = sqlite3.Row
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+class MemoryFile(SqliteFile):
+    """The file of a process whose connections are the world's."""
+
+    def __init__(self, connection: sqlite3.Connection, sql: Mapping[str, str], clock: Callable[[], float]) -> None:
+        super().__init__(Path(), sql, clock)
+        self._connection = connection
+
+    def _connect(self) -> sqlite3.Connection:
+        return self._connection

@@ -23,8 +23,10 @@ import pytest
 from carillon.ledger import statements
 from tests.simulation.mutant_texts import NEAREST, Mutant, mutated
 
-MOST_SECONDS = 90.0
-"""For one mutant: a ledger that never answers is missed, too."""
+PATIENCE = 4.0
+"""A mutant whose tests take so many times as long as those of the statements as they are never answers: missed, too."""
+BASELINE_SECONDS = 3600.0
+"""For the first run, which changes nothing: it says how fast the machine is today."""
 NO_SQL = "no SQL"
 """Says of a mutant that no engine runs it: it proves nothing, and is not counted."""
 _NO_SQL = ("PostgresSyntaxError", "UndefinedColumnError", "DatatypeMismatchError", "sqlite3.OperationalError: near")
@@ -76,6 +78,8 @@ class Judge:
         self._todo = msgspec.json.decode(file.read_bytes(), type=list[Mutant])[::-1]
         self._out = file.with_suffix(".out")
         self._cores = config.option.judges
+        self._most_seconds = BASELINE_SECONDS
+        self._baselines = config.option.baselines
         self._running: dict[Connection, tuple[int, Mutant, float]] = {}
 
     @pytest.hookimpl(tryfirst=True)
@@ -86,7 +90,8 @@ class Judge:
         with here.Postgres() as server:
             here.Postgres = lambda: nullcontext(server)
             while self._todo or self._running:
-                while self._todo and len(self._running) < self._cores:
+                # The baselines alone: their time bounds that of all others.
+                while self._todo and len(self._running) < (1 if self._baselines else self._cores):
                     self._fork(session, self._todo.pop())
                 self._hear()
         return True
@@ -104,19 +109,26 @@ class Judge:
     def _hear(self) -> None:
         for pipe in wait(list(self._running), 1.0):
             assert isinstance(pipe, Connection)
-            pid, mutant, _ = self._running.pop(pipe)
+            pid, mutant, began = self._running.pop(pipe)
             try:
                 by, said = pipe.recv()
             except EOFError:
                 by, said = "the process", "ended in the middle of a test"
             os.waitpid(pid, 0)
+            self._know_pace(time.monotonic() - began)
             self._write(Judged(mutant.key, by, said))
         for pipe, (pid, mutant, began) in list(self._running.items()):
-            if time.monotonic() - began > MOST_SECONDS:
+            if time.monotonic() - began > self._most_seconds:
                 del self._running[pipe]
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-                self._write(Judged(mutant.key, "the clock", f"no end within {MOST_SECONDS:.0f} s"))
+                self._write(Judged(mutant.key, "the clock", f"no end within {self._most_seconds:.0f} s"))
+
+    def _know_pace(self, seconds: float) -> None:
+        if self._baselines:
+            self._baselines -= 1
+            known = 0.0 if self._most_seconds == BASELINE_SECONDS else self._most_seconds
+            self._most_seconds = max(known, PATIENCE * seconds)
 
     def _write(self, judged: Judged) -> None:
         with self._out.open("ab") as file:
@@ -166,6 +178,7 @@ def _chosen(items: list[pytest.Item], mutant: Mutant) -> list[pytest.Item]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--mutants", required=True, help="a file with mutants")
     parser.addoption("--judges", type=int, default=1, help="mutants at a time")
+    parser.addoption("--baselines", type=int, default=0, help="how many of the first ones change nothing")
 
 
 def pytest_configure(config: pytest.Config) -> None:

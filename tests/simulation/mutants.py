@@ -97,8 +97,12 @@ def by_worlds(mutant: Mutant) -> Verdict | None:
 
 
 def judged_by_worlds(mutants: list[Mutant], cores: int) -> Iterator[tuple[Mutant, Verdict | None]]:
-    with ProcessPoolExecutor(cores) as pool:
+    pool = ProcessPoolExecutor(cores)
+    try:
         yield from zip(mutants, pool.map(by_worlds, mutants), strict=True)
+    finally:
+        # Whoever has no more time must not wait for those that have not begun.
+        pool.shutdown(cancel_futures=True)
 
 
 # --- tests -----------------------------------------------------------------------------------------------------------
@@ -109,8 +113,8 @@ def baseline(engine: str) -> Mutant:
     return Mutant(engine, "claim", "nothing", 1, "", "")
 
 
-def judged_by_tests(mutants: list[Mutant], cores: int) -> Iterator[tuple[str, Verdict]]:
-    """One pytest for all of them; a verdict is given as soon as there is one."""
+def judged_by_tests(mutants: list[Mutant], cores: int, baselines: int) -> Iterator[tuple[str, Verdict]]:
+    """One pytest for all of them, the baselines first; a verdict is given as soon as there is one."""
     files = sorted((ROOT / "tests" / "contract").glob("test_ledger_*.py"))
     asked = [str(file) for file in files if not file.stem.endswith(_NOT_ASKED)]
     with tempfile.TemporaryDirectory() as folder:
@@ -118,15 +122,9 @@ def judged_by_tests(mutants: list[Mutant], cores: int) -> Iterator[tuple[str, Ve
         given.write_bytes(msgspec.json.encode(mutants))
         out = given.with_suffix(".out")
         out.touch()
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "tests.simulation.mutant_judge",
-            "-q",
-        ]
-        command += ["--workers", "0", "--mutants", str(given), "--judges", str(cores), "-m", "not slow", *asked]
+        command = [sys.executable, "-m", "pytest", "-p", "tests.simulation.mutant_judge", "-q", "--workers", "0"]
+        command += ["--mutants", str(given), "--judges", str(cores), "--baselines", str(baselines)]
+        command += ["-m", "not slow", *asked]
         child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
         try:
             with out.open("rb") as lines:
@@ -226,7 +224,7 @@ def _judge(todo: list[Mutant], known: Verdicts, cores: int, over: float) -> None
     if not left:
         return
     first = [baseline(engine) for engine in sorted({one.engine for one in left})]
-    for key, verdict in judged_by_tests([*first, *left], cores):
+    for key, verdict in judged_by_tests([*first, *left], cores, len(first)):
         if any(key == one.key for one in first):
             if verdict.by is not None:
                 raise RuntimeError(f"{verdict.by} fails although nothing was taken out: {verdict.said}")

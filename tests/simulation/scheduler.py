@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
-from heapq import heappop
+from heapq import heappop, heappush
 from typing import Any, TypeVar
 
 from carillon.rehearsal.virtual_time import NothingLeft, VirtualLoop
@@ -21,7 +21,7 @@ class Mortal:
 
     def __init__(self) -> None:
         self.dead = False
-        self.stopped: list[asyncio.Handle] | None = None
+        self.stopped: list[Step] | None = None
         """While the process is stopped, as by SIGSTOP: what would have run meanwhile."""
         self.steps = 0
         self.dies_at: int | None = None
@@ -64,6 +64,33 @@ def _close(coroutine: Any) -> None:
         return
 
 
+class Step:
+    """One callback that is ready or waits for its time: what asyncio's own handles are, without names for debuggers."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_context", "_when")
+
+    def __init__(self, callback: Callable[..., object], args: Any, context: Context | None, when: float = 0.0) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = copy_context() if context is None else context
+        self._when = when
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        # What it holds is let go at once, as by asyncio's own.
+        self._cancelled, self._callback, self._args = True, _nothing, ()
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def when(self) -> float:
+        return self._when
+
+
+def _nothing() -> None:
+    """What is left of a step that was cancelled."""
+
+
 class SeededLoop(VirtualLoop):
     """Runs what is ready in an order that the seed draws, and work of threads after a time that the seed draws."""
 
@@ -72,23 +99,42 @@ class SeededLoop(VirtualLoop):
         self._dice = dice
         self._thread_seconds = thread_seconds
         self._dies = dies
+        self._timers: list[tuple[float, int, Step]] = []
+        """By time, and those of one time in their order."""
+        self._numbers = 0
         self.turns = 0
         self.most_turns = MOST_TURNS
         self.set_task_factory(_task)  # type: ignore[arg-type] # its type knows nothing of contexts
 
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Step:  # type: ignore[override]
+        step = Step(callback, args, context)
+        self._ready.append(step)  # type: ignore[attr-defined] # of asyncio's own loop
+        return step
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Step:
+        step = Step(callback, args, context, when)
+        self._numbers += 1
+        heappush(self._timers, (when, self._numbers, step))
+        return step
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Step:
+        return self.call_at(self._at + delay, callback, *args, context=context)
+
     def _run_once(self) -> None:
         """One turn of the loop: what is ready now, each unless its process is dead or stopped."""
-        ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined] # of asyncio's own loop
+        ready, timers = self._ready, self._timers  # type: ignore[attr-defined] # of asyncio's own loop
         if not ready:
-            while scheduled and scheduled[0]._cancelled:  # noqa: SLF001 - as asyncio's own loop does
-                heappop(scheduled)._scheduled = False  # noqa: SLF001 - as above
-            if not scheduled:
+            while timers and timers[0][2]._cancelled:  # noqa: SLF001 - the loop's own
+                heappop(timers)
+            if not timers:
                 raise NothingLeft("nothing is left to happen: every task waits for another one")
-            self._at = max(self._at, scheduled[0]._when)  # noqa: SLF001 - as above
-        while scheduled and scheduled[0]._when <= self._at:  # noqa: SLF001 - as above
-            handle = heappop(scheduled)
-            handle._scheduled = False  # noqa: SLF001 - as above
-            ready.append(handle)
+            self._at = max(self._at, timers[0][0])
+        while timers and timers[0][0] <= self._at:
+            ready.append(heappop(timers)[2])
         batch = list(ready)
         ready.clear()
         if len(batch) > 1:
@@ -96,18 +142,26 @@ class SeededLoop(VirtualLoop):
         self.turns += 1
         if self.turns > self.most_turns:
             raise NothingLeft(f"{self.turns} turns, and no end")
-        for handle in batch:
-            if not handle._cancelled and self._may_run(handle):  # noqa: SLF001 - as above
-                handle._run()  # noqa: SLF001 - as above
+        for step in batch:
+            if not step._cancelled and self._may_run(step):  # noqa: SLF001 - the loop's own
+                self._run(step)
 
-    def _may_run(self, handle: asyncio.Handle) -> bool:
-        owner = handle._context.get(OWNER)  # type: ignore[attr-defined] # noqa: SLF001 - who scheduled it
+    def _run(self, step: Step) -> None:
+        try:
+            step._context.run(step._callback, *step._args)  # noqa: SLF001 - the loop's own
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - as asyncio's own loop does
+            self.call_exception_handler({"message": "a step failed", "exception": error})
+
+    def _may_run(self, step: Step) -> bool:
+        owner = step._context.get(OWNER)  # noqa: SLF001 - who scheduled it
         if owner is None:
             return True
         if owner.dead:
             return False
         if owner.stopped is not None:
-            owner.stopped.append(handle)
+            owner.stopped.append(step)
             return False
         owner.steps += 1
         if owner.dies_at is not None and owner.steps >= owner.dies_at:

@@ -4,14 +4,10 @@ import asyncio
 import gc
 import math
 import random
-import shutil
-import sqlite3
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
 from contextvars import copy_context
-from pathlib import Path
 
 import msgspec
 
@@ -26,13 +22,12 @@ from carillon.rehearsal.stage import PLAYED
 from carillon.rehearsal.virtual_time import VirtualClock
 from tests.simulation.checker import Found, check
 from tests.simulation.fleet import Holders, Incarnation
-from tests.simulation.ground import LEASE_SECONDS, empty_ledger, settings_of
+from tests.simulation.ground import LEASE_SECONDS, new_ledger, settings_of
 from tests.simulation.points import suspended
 from tests.simulation.scheduler import Mortal, SeededLoop
 from tests.simulation.swarm import Swarm, drawn
 from tests.simulation.vendor import BatchVendor, StartingVendor, Vendor, VendorLedger
 
-MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
 PATIENCE_SECONDS = 20_000.0
 """So long after the last fault everything has ended, or something hangs."""
 LOOK_SECONDS = 20.0
@@ -80,7 +75,9 @@ class World:
         self._deliveries = deliveries
         swarm = self.swarm = swarm or drawn(self._dice, deliveries, crashes)
         self._settings = settings_of(swarm.first_claims, swarm.concurrency, claim_on_accept=swarm.claim_on_accept)
-        self._statements = statements or sql.load("sqlite", frozenset(parts_needed(self._settings)))
+        given = statements or sql.load("sqlite", frozenset(parts_needed(self._settings)))
+        self._statements = {name: sql.fixed(text) for name, text in given.items()}
+        self._ledger = new_ledger()
         self._loop = SeededLoop(self._dice, thread_seconds=self.swarm.thread_seconds, dies=self._dies)
         # What the dead leave behind is no news.
         self._loop.set_exception_handler(lambda _loop, _context: None)
@@ -111,9 +108,7 @@ class World:
         """Let everything happen, and look at what is left."""
         # The engine's dice are the process's own.
         random.seed(f"engine {self._seed}")
-        with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder, closing(self._loop):
-            self._path = str(Path(folder) / "ledger.db")
-            shutil.copyfile(empty_ledger(), self._path)
+        with closing(self._ledger), closing(self._loop):
             self._open_vendors()
             # A collection would end coroutines of the dead at a moment of its own, in the middle of the living.
             gc.disable()
@@ -121,7 +116,7 @@ class World:
                 self._loop.run_until_complete(self._happens())
             finally:
                 self._clear()
-            found = check(self._path, self._answers, self._vendors_ledger, self._allowed)
+            found = check(self._ledger, self._answers, self._vendors_ledger, self._allowed)
         return self._simulated(found)
 
     def _clear(self) -> None:
@@ -240,7 +235,7 @@ class World:
         self._fleet.append(one)
         life = one.live(
             self._settings,
-            self._path,
+            self._ledger,
             self._providers,
             statements=self._statements,
             holders=self._holders,
@@ -257,9 +252,8 @@ class World:
             self._start()
         await self._produce()
         until = self._loop.time() + self._patience
-        with closing(sqlite3.connect(self._path)) as looking:
-            while self._loop.time() < until and looking.execute(_OPEN).fetchone()[0]:  # noqa: ASYNC110 - another's work
-                await asyncio.sleep(LOOK_SECONDS)
+        while self._loop.time() < until and self._ledger.execute(_OPEN).fetchone()[0]:  # noqa: ASYNC110 - another's work
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _produce(self) -> None:
         """Callers send until there are enough deliveries, many at once: what comes together shares commits."""

@@ -73,8 +73,17 @@ def test_what_is_not_held_has_no_time_left() -> None:
     assert (len(leases), leases.seconds_left(claim(1)), leases.seconds_left(claim(2))) == (1, 0.0, 27.0)
 
 
-async def test_nothing_held_asks_nobody() -> None:
-    await Leases(Unused(), ManualClock(), lambda _: None, 30.0).renew()
+async def test_a_worker_that_holds_nothing_says_so_too() -> None:
+    """A queue learns from it that nobody holds what it has handed out."""
+    told: list[Sequence[Claim]] = []
+
+    class Hearing(Unused):
+        async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
+            told.append(claims)
+            return []
+
+    await Leases(Hearing(), ManualClock(), lambda _: None, 30.0).renew()
+    assert told == [[]]
 
 
 async def test_renewing_counts_from_before_it_asked_and_forgets_what_was_lost() -> None:

@@ -57,8 +57,8 @@ class BreakersPart(Part):
         self.shared: SharedRedis | None = None
 
     async def open(self, stack: AsyncExitStack) -> None:
-        process = self._process
-        settings = process.settings
+        process, settings = self._process, self._process.settings
+        policies = from_settings.breaker_policies(settings)
         if settings.redis.url is not None:
             from carillon.compose.redis import SharedRedis  # noqa: PLC0415 - see its first line
 
@@ -69,13 +69,13 @@ class BreakersPart(Part):
         elif settings.ledger.share_breakers:
             self.breakers = LedgerBreakers(
                 self._ledger.ledger,
-                from_settings.breaker_policies(settings),
+                policies,
                 service=settings.service,
                 clock=process.clock,
                 observer=process.observe,
             )
         else:
-            self.breakers = MemoryBreakers(from_settings.breaker_policies(settings), process.clock, process.observe)
+            self.breakers = MemoryBreakers(policies, process.clock, process.observe)
         self.targets = Targets(
             self._ledger.ledger if self.shared is None else self.shared.targets(),
             from_settings.endpoint_policies(settings),

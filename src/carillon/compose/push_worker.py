@@ -69,7 +69,12 @@ class PushWorker:
         )
         pause = push.requeue_pause_seconds * settings.drill.time_scale
         return RabbitBacklog(
-            rules=QueueRules(broker=self._broker(), claims=self._claims(), pause_seconds=pause),
+            rules=QueueRules(
+                broker=self._broker(),
+                claims=self._claims(),
+                pause_seconds=pause,
+                lease_seconds=settings.ledger.lease_seconds,
+            ),
             decode=wire.decode,
             reason=wire.reason,
             marks=Marks(redis, name, marks),

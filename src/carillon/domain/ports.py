@@ -106,7 +106,7 @@ class Backlog(Protocol):
         ...
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Renew the leases; returns the claims whose lease was lost."""
+        """Renew the leases of all that the worker holds, which may be nothing; returns those whose lease was lost."""
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:

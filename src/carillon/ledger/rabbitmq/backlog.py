@@ -13,6 +13,7 @@ import msgspec
 from carillon.domain.admin import AuditLedger, AuditRow
 from carillon.domain.claims import Claim, Settled, Settlement, Want
 from carillon.domain.errors import LedgerUnavailable
+from carillon.domain.events import LeaseLost
 from carillon.domain.intents import Intent, Malformed
 from carillon.domain.ports import Clock, Dice, Observer
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Skip
@@ -40,6 +41,8 @@ class QueueRules(msgspec.Struct, frozen=True, kw_only=True):
     claims: ClaimRules
     pause_seconds: float = 1.0
     """The pause before a delivery goes back to the queue."""
+    lease_seconds: float = 30.0
+    """A claim that its worker has not renewed for so long goes back to the queue."""
 
 
 class RabbitBacklog:
@@ -94,21 +97,21 @@ class RabbitBacklog:
         steps += [MarkStep("take", held.key, held.mark) for held in fresh]
         try:
             said = await self._marks.run(steps)
-        except LedgerUnavailable:
+            if steps:
+                faultpoint("after_mark")
+        except Exception as error:
             # Without a mark, the worker sends nothing.
             for held in again:
                 self._wait(held, self._rules.pause_seconds)
             for held in fresh:
-                self._drop(held)
-                self._ends.give_back(held.message)
+                self._give_back(held, marked=not isinstance(error, LedgerUnavailable))
             raise
-        if steps:
-            faultpoint("after_mark")
         claims = [self._next(held) for held, answer in zip(again, said, strict=False) if self._still(held, answer)]
         answers = said[len(again) :]
         return claims + [held.claim for held, answer in zip(fresh, answers, strict=True) if self._sort(held, answer)]
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
+        self._expire(claims)
         known = [claim for claim in claims if claim.token in self._held]
         steps = [MarkStep("renew", self._held[claim.token].key, self._held[claim.token].mark) for claim in known]
         said = await self._marks.run(steps)
@@ -171,6 +174,7 @@ class RabbitBacklog:
         found: list[ClaimedDelivery] = []
         while len(found) < limit and self._waiting and self._waiting[0][0] <= now:
             found.append(heapq.heappop(self._waiting)[2])
+            found[-1].renewed_at = now
         return found
 
     def _wait(self, held: ClaimedDelivery, seconds: float) -> None:
@@ -200,12 +204,44 @@ class RabbitBacklog:
         mark, now = self._marks.claim_name(token), self._clock.monotonic()
         expires_at = None if claim.expires_in is None else wall + claim.expires_in
         self._held[token] = ClaimedDelivery(
-            message=message, intent=intent, claim=claim, mark=mark, taken_at=now, expires_at=expires_at
+            message=message,
+            intent=intent,
+            claim=claim,
+            mark=mark,
+            taken_at=now,
+            renewed_at=now,
+            expires_at=expires_at,
         )
         return self._held[token]
 
     def _drop(self, held: ClaimedDelivery) -> None:
         self._held.pop(held.claim.token, None)
+
+    def _give_back(self, held: ClaimedDelivery, *, marked: bool) -> None:
+        """Return a claimed message to the queue; with its mark, no other process would take it for minutes."""
+        self._drop(held)
+        if marked:
+            self._ends.release(held)
+        self._ends.give_back(held.message)
+
+    def _expire(self, claims: Sequence[Claim]) -> None:
+        """The leases of a queue: a claim that the worker forgot, after an error for example, goes back to the queue.
+
+        The broker gives a message to nobody else while this connection lives. `claims` is everything that the worker
+        holds, so a process that was stopped for longer than a lease loses nothing that it still works on.
+        """
+        now = self._clock.monotonic()
+        for claim in claims:
+            if claim.token in self._held:
+                self._held[claim.token].renewed_at = now
+        waiting = {held.claim.token for _, _, held in self._waiting}
+        old = now - self._rules.lease_seconds
+        for held in [one for token, one in self._held.items() if token not in waiting and one.renewed_at <= old]:
+            claim = held.claim
+            self._observe(
+                LeaseLost(notification_id=claim.notification_id, route_id=claim.route_id, provider=claim.provider)
+            )
+            self._give_back(held, marked=True)
 
     def _sort(self, held: ClaimedDelivery, said: MarkAnswer) -> bool:
         """Whether this process may send a new message."""

@@ -28,6 +28,8 @@ class ClaimedDelivery(msgspec.Struct, kw_only=True):
     mark: str
     """The holder's name in its mark."""
     taken_at: float
+    renewed_at: float
+    """When its worker claimed or renewed it last."""
     expires_at: float | None = None
     """Unix seconds after which it is not sent."""
     lost: bool = False
@@ -153,7 +155,7 @@ class DeliveryEnds:
 
     def give_up(self, held: ClaimedDelivery, reason: str) -> None:
         """Publish the message to the failed queue, and acknowledge it once the broker has confirmed."""
-        self._spawn(self._dead_lettered(held.message, reason))
+        self._spawn(self._ended(held.message, self._dead_lettered(held.message, reason)))
 
     def refuse(self, message: Delivery, read: Malformed) -> None:
         """Publish an invalid message to the failed queue, without a mark."""
@@ -165,11 +167,11 @@ class DeliveryEnds:
                 idempotency_key=read.idempotency_key,
             )
         )
-        self._spawn(self._dead_lettered(message, f"invalid message: {read.failure_message}"))
+        self._spawn(self._ended(message, self._dead_lettered(message, f"invalid message: {read.failure_message}")))
 
     def skip(self, held: ClaimedDelivery, sender: str) -> None:
         """Acknowledge a message that was sent before, and write its audit row if the sender did not."""
-        self._spawn(self._skipped(held, sender))
+        self._spawn(self._ended(held.message, self._skipped(held, sender)))
 
     def release(self, held: ClaimedDelivery) -> None:
         """Release the mark of a message that the broker redelivers."""
@@ -187,6 +189,14 @@ class DeliveryEnds:
             await self._clock.sleep(seconds)
         with suppress(*GONE):
             await message.give_back()
+
+    async def _ended(self, message: Delivery, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work that ends a message; after an error the message goes back to the queue instead of nowhere."""
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - whatever it was, the broker gives the message to nobody else
+            self._observe(Trouble(where="end", error=f"{type(error).__name__}: {error}", retry_in_seconds=self._pause))
+            await self._given_back(message, self._pause)
 
     async def _dead_lettered(self, message: Delivery, reason: str) -> None:
         body = dead_letter(message.body, reason, self._clock.wall())

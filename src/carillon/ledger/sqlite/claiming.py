@@ -30,13 +30,21 @@ class SqliteClaim:
         self._turns = turns
         self._lease = {**lease, "now": now}
         self._batch: list[Claim] = []
+        self._empty: set[tuple[int, str]] = set()
+        """Lanes and providers of which no group has anything due and a free place."""
+        self._last: int | None = None
+        """The last number before this claim drew its first."""
 
     def run(self, wants: Sequence[Want], total: int) -> list[Claim]:
         self._queue(wants)
         claims: list[Claim] = []
         for asked in self._turns.rounds(wants):
             for want in asked:
-                found = self._take(want, min(want.limit, total - len(claims)))
+                most = min(want.limit, total - len(claims))
+                # A later round asks for what shares have left: where nothing was due, nothing is.
+                if most <= 0 or (want.lane, want.provider) in self._empty:
+                    continue
+                found = self._take(want, most)
                 self._turns.record([want], found)
                 claims += found
         self._turns.finished(claims, total)
@@ -45,7 +53,6 @@ class SqliteClaim:
 
     def _queue(self, wants: Sequence[Want]) -> None:
         """Give tickets to what has become due since, and to what a lease that ran out has left open."""
-        last = self._draw(0)
         for lease in self._connection.execute(self._sql["expired"], {"now": self._now}).fetchall():
             held = json.loads(lease["tickets"])
             first = self._draw(len(held)) - len(held) + 1
@@ -63,12 +70,15 @@ class SqliteClaim:
                 first = self._draw(len(ripe)) - len(ripe) + 1
                 rows = [{"ticket": ticket, "place": row["place"]} for ticket, row in enumerate(ripe, first)]
                 self._connection.executemany(self._sql["ripen"], rows)
-        if self._draw(0) > last:
-            self._connection.execute(self._sql["queue_tickets"], {"last": last})
+        if self._last is not None:
+            self._connection.execute(self._sql["queue_tickets"], {"last": self._last})
 
     def _draw(self, numbers: int) -> int:
         """Draw that many numbers; returns the last one."""
-        return int(self._connection.execute(self._sql["claim_tokens"], (numbers,)).fetchone()[0])
+        drawn = int(self._connection.execute(self._sql["claim_tokens"], (numbers,)).fetchone()[0])
+        if self._last is None:
+            self._last = drawn - numbers
+        return drawn
 
     def _hold(self, claims: Sequence[Claim], group: int | None) -> None:
         """Write one lease for these claims."""
@@ -80,9 +90,10 @@ class SqliteClaim:
             self._connection.execute(self._sql["lease"], {**self._lease, **held})
 
     def _take(self, want: Want, most: int) -> list[Claim]:
-        if most <= 0:
-            return []
         ring = list(self._ring(want, most))
+        if not ring:
+            self._empty.add((want.lane, want.provider))
+            return []
         weights = sum(weight for _, weight, _ in ring)
         each = max(most // max(weights, 1), 1)
         claims: list[Claim] = []

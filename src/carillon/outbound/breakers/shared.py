@@ -9,7 +9,7 @@ import msgspec
 from carillon.coalesce import Coalescer
 from carillon.domain.breaker import Admission, BreakerPolicy, BreakerStep, BreakerVerb, BreakerView, State
 from carillon.domain.errors import LedgerUnavailable
-from carillon.domain.events import BreakerChanged, Event, Trouble
+from carillon.domain.events import BreakerChanged, Trouble
 from carillon.domain.ports import Clock, Observer
 from carillon.outbound.breakers import MemoryBreakers
 
@@ -40,7 +40,8 @@ class SharedBreakers:
         refresh_seconds: float = 0.25,
     ) -> None:
         self._policies = policies
-        self._fallback = MemoryBreakers(policies, clock, self._changed_here)
+        # Its changes are told by `_tell`, while the store is away.
+        self._fallback = MemoryBreakers(policies, clock, lambda _: None)
         self._clock = clock
         self._observe = observer
         # 0 caches no state: every admission and every outcome goes to the store, and all processes count as one.
@@ -53,6 +54,7 @@ class SharedBreakers:
         self._failing: set[str] = set()
         """Providers with failures since their last success: only their next success needs a round trip."""
         self._asking: dict[str, Coalescer[str, Admission]] = {}
+        self._told: dict[str, State] = {}
 
     async def admit(self, provider: str) -> Admission:
         state = self._seen.get(provider)
@@ -71,16 +73,16 @@ class SharedBreakers:
             self._failing.discard(provider)
         else:
             self._failing.add(provider)
-        await self._run("ok" if ok else "fail", provider)
         await self._fallback.record(provider, ok=ok)
+        await self._changed("ok" if ok else "fail", provider)
         if not ok:
             # Other processes may see failures too: the next caller asks the store.
             self._fresh_until[provider] = self._known_until[provider] = 0.0
 
     async def trip(self, provider: str) -> None:
         self._failing.add(provider)
-        await self._run("trip", provider)
         await self._fallback.trip(provider)
+        await self._changed("trip", provider)
 
     async def look(self, providers: Collection[str]) -> dict[str, State]:
         """The state of each in the store, or in this process while the store is away."""
@@ -99,8 +101,8 @@ class SharedBreakers:
         return found
 
     async def recovered(self, provider: str) -> None:
-        await self._run("heal", provider)
         await self._fallback.recovered(provider)
+        await self._changed("heal", provider)
 
     async def states(self) -> dict[str, State]:
         for provider, state in list(self._seen.items()):
@@ -119,16 +121,22 @@ class SharedBreakers:
 
     async def _ask(self, provider: str) -> BreakerStep:
         said = await self._run("admit", provider)
-        return said or BreakerStep(State.HALF_OPEN, await self._fallback.admit(provider))
+        if said is None:
+            said = BreakerStep(State.HALF_OPEN, await self._fallback.admit(provider))
+            await self._tell_own(provider)
+        return said
+
+    async def _changed(self, verb: BreakerVerb, provider: str) -> None:
+        if await self._run(verb, provider) is None:
+            await self._tell_own(provider)
+
+    async def _tell_own(self, provider: str) -> None:
+        """While the store is away, the breaker of this process is the one that counts."""
+        self._tell(provider, (await self._fallback.states()).get(provider, State.CLOSED))
 
     async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> BreakerStep | StoreUnavailable:
         """One atomic step of the breaker in its store; StoreUnavailable when the store does not answer."""
         raise NotImplementedError
-
-    def _changed_here(self, event: Event) -> None:
-        """Report a change of this process's own breakers, but only while the store is away and they decide."""
-        if self._clock.monotonic() < self._away_until:
-            self._observe(event)
 
     async def _run(self, verb: BreakerVerb, provider: str) -> BreakerStep | None:
         if self._clock.monotonic() < self._away_until:
@@ -145,12 +153,17 @@ class SharedBreakers:
         return step
 
     def _note(self, provider: str, step: BreakerStep) -> None:
-        before, state = self._seen.get(provider, State.CLOSED), step.state
-        self._seen[provider] = state
+        self._seen[provider] = step.state
         (self._clean.add if step.clean else self._clean.discard)(provider)
         now = self._clock.monotonic()
         self._fresh_until[provider] = now + self._refresh
         self._known_until[provider] = now + max(self._refresh, KNOWN_SECONDS)
+        self._tell(provider, step.state)
+
+    def _tell(self, provider: str, state: State) -> None:
+        """Each change once, whether the store or this process knows of it."""
+        before = self._told.get(provider, State.CLOSED)
+        self._told[provider] = state
         if before is not state:
             self._observe(BreakerChanged(provider=provider, before=before, after=state))
 
