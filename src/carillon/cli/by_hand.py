@@ -44,6 +44,11 @@ def with_ledger(settings: Settings, work: Callable[[Ledger], Awaitable[Answer]])
     return asyncio.run(run())
 
 
+def read_ledger(settings: Settings, work: Callable[[Ledger], Awaitable[Answer]], nothing: Answer) -> Answer:
+    """The same for commands that only read: a ledger that is not there yet holds nothing, and they do not create it."""
+    return with_ledger(settings, work) if is_there(settings.ledger.url) else nothing
+
+
 def who() -> str:
     """The user who runs the command, for the audit trail."""
     try:
