@@ -106,7 +106,7 @@ def pull(
 ) -> None:
     """Write the ledger's templates in use into a folder; files that are not templates stay."""
     settings = load(blueprint, config)
-    stored = read_ledger(settings, lambda ledger: _stored(ledger, tenant), [])
+    stored = read_ledger(settings, lambda ledger: _stored(ledger, tenant)) or []
     found: dict[str, str] = {}
     for one in stored:
         found |= template_folder.files_of(one, settings.locale.default)
@@ -129,7 +129,7 @@ def diff(
     """Show what a push would change, as a unified diff; exit 1 if anything would change."""
     settings = load(blueprint, config)
     drafts = _drafts(folder, settings, tenant)
-    stored = read_ledger(settings, lambda ledger: _stored(ledger, tenant), [])
+    stored = read_ledger(settings, lambda ledger: _stored(ledger, tenant)) or []
     lines = template_folder.differences(stored, drafts, settings.locale.default)
     if as_json:
         print_json({"diff": lines})
@@ -229,7 +229,7 @@ def list_(  # noqa: PLR0917 - a command line has many options
     given = {"template_key": key, "channel": channel, "locale": locale, "tenant_id": tenant}
     filters = {name: value for name, value in given.items() if value is not None}
     settings = load(blueprint, config)
-    found, total = read_ledger(settings, lambda ledger: ledger.list_templates(filters, MOST, 0), ([], 0))
+    found, total = read_ledger(settings, lambda ledger: ledger.list_templates(filters, MOST, 0)) or ([], 0)
     files = [] if tenant else _in_folders(settings, (key, channel, locale))
     if as_json:
         held = [dict(zip(("templateKey", "channel", "locale"), name, strict=True)) for name in files]

@@ -128,7 +128,7 @@ function figures(overview, history, state, pages) {
   };
   const shown = [
     ["Delivered", routes.published, "good", "#/notifications?status=delivered", delta("delivered")],
-    ["Due now", overview.due, "wait", queued, "waiting to be called"],
+    ["Due now", overview.due, "wait", queued, "not yet called"],
     ["Under way", overview.leased, "", queued, "in a provider's call"],
     ["Scheduled", overview.scheduled, "", queued, "for later, or held"],
     ["Retrying", routes.failed, "wait", queued, "after a failure"],
