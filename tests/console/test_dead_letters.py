@@ -77,6 +77,18 @@ async def test_counted_first_then_redriven_with_a_rate_and_written_down(graves: 
     assert found["totalCount"] == 0
 
 
+@pytest.mark.req("P-782")
+async def test_the_trail_beside_dead_letters_is_about_dead_letters(graves: Console) -> None:
+    body = {"channel": "email", "address": "gone@example.org", "reason": "asked"}
+    await graves.ask("POST", "/api/v1/suppressions", body)
+    redriven = {"reason": "by the trail's test", "channel": "push"}
+    await graves.ask("POST", "/api/v1/admin/redrive", redriven, **{"X-Admin-Override": "true"})
+    page = await graves.open("dead-letters")
+    trail = page.get_by_role("table", name="Audit")
+    await expect(trail).to_contain_text("by the trail's test")
+    await expect(trail).not_to_contain_text("suppress")
+
+
 async def test_a_reason_is_asked_for(graves: Console) -> None:
     page = await graves.open("dead-letters")
     before = await graves.ask("GET", "/api/v1/dead-letters?pageSize=1")

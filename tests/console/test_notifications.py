@@ -150,6 +150,21 @@ async def test_who_has_gone_on_is_not_fetched_back(console: Console) -> None:
     await expect(page.locator("main h1")).to_have_text("Outbox")
 
 
+@pytest.mark.req("P-780")
+async def test_a_story_leads_to_its_template(console: Console) -> None:
+    sent = await console.send("sms")
+    page = await console.open(f"notifications/{sent}")
+    await page.get_by_role("link", name="welcome").click()
+    await expect(page.get_by_role("heading", name="Templates")).to_be_visible()
+    listed = page.get_by_role("table", name="Templates").locator("tbody tr")
+    await expect(listed).to_have_count(5)
+    await listed.filter(has_text="sms").click()
+    await expect(page.get_by_role("heading", name="welcome")).to_be_visible()
+    await page.go_back()
+    await page.go_back()
+    await expect(page).to_have_url(f"{console.address}/console#/notifications/{sent}")
+
+
 async def test_an_id_leads_to_its_story(console: Console) -> None:
     await console.ask("PUT", "/api/v1/sandbox/drills/push", {"outcome": "unavailable", "times": 1})
     try:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 async def test_nothing_was_sent_yet(console: Console) -> None:
     page = await console.open("outbox")
-    await expect(page.get_by_text("Nothing was sent yet.")).to_be_visible()
+    await expect(page.get_by_text("The sandbox got no message since this process began.")).to_be_visible()
 
 
 async def test_a_message_appears_by_itself_as_its_reader_sees_it(console: Console) -> None:

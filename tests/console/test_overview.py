@@ -103,6 +103,64 @@ async def test_charts_of_a_time_with_a_table_behind_each(console: Console) -> No
     await expect(page.locator(".tip").first).to_contain_text("delivered")
 
 
+@pytest.mark.req("P-785")
+async def test_an_open_breaker_of_a_failing_provider_is_one_sentence_and_its_probes_one_event(console: Console) -> None:
+    now = time.time()
+    steps = [("half_open", "open"), ("open", "half_open")] * 3 + [("closed", "open")]
+    changed = {"type": "breaker_changed", "provider": "sandbox"}
+    recent = [changed | {"at": now - at, "before": before, "after": after} for at, (before, after) in enumerate(steps)]
+    failing = {"channel": "sms", "provider": "sandbox", "calls": 20, "failed": 20, "seconds": 300, "error": "20003"}
+
+    async def trouble(route: Route) -> None:
+        answer = await route.fetch()
+        found = await answer.json()
+        found |= {"failing": [failing], "recent": recent, "routes": found["routes"] | {"failed": 20}}
+        await route.fulfill(response=answer, json=found)
+
+    async def opened(route: Route) -> None:
+        answer = await route.fetch()
+        found = await answer.json()
+        await route.fulfill(response=answer, json={"items": [one | {"state": "open"} for one in found["items"][:1]]})
+
+    page = await console.open("people")
+    await page.route("**/api/v1/console/overview", trouble)
+    await page.route("**/api/v1/admin/providers", opened)
+    await page.get_by_role("link", name="Overview").click()
+    named = page.locator(".human a", has_text="sandbox")
+    said = "sms fails: 100 % of 20 calls to sandbox in 5 min, the newest with “20003”; its breaker is open"
+    await expect(named).to_have_text(said)
+    # Its messages wait for another attempt: no dead letter would say why.
+    await expect(named).to_have_attribute("href", "#/notifications?status=queued&channel=sms")
+    events = page.get_by_role("table", name="Recent events").locator("tbody tr")
+    await expect(events).to_contain_text(["3 failed probes", "was closed"])
+    await expect(events).to_have_count(2)
+    await page.get_by_role("link", name="Providers").click()
+    await expect(page.locator(".human")).to_contain_text("sms fails: 100 % of 20 calls to sandbox in 5 min.")
+    await expect(page.get_by_role("table", name="What changed").locator("tbody tr").first).to_contain_text(
+        "3 failed probes"
+    )
+
+
+@pytest.mark.req("P-784")
+async def test_the_legend_is_about_the_whole_time(console: Console) -> None:
+    """A quiet minute at the end does not make the legend say that there is nothing."""
+
+    async def earlier(route: Route) -> None:
+        answer = await route.fetch()
+        found = await answer.json()
+        rest = len(found["times"]) - 3
+        found |= {"averageMs": [10.0, 40.0, None] + [None] * rest, "slowestMs": [20.0, 90.0, None] + [None] * rest}
+        found |= {"delivered": [2, 1, 0] + [0] * rest}
+        await route.fulfill(response=answer, json=found)
+
+    page = await console.open()
+    await page.route("**/api/v1/console/history*", earlier)
+    await page.reload()
+    legend = page.locator("figure", has=page.get_by_role("img", name="Average and slowest")).locator("figcaption")
+    await expect(legend).to_contain_text("average 20 ms")
+    await expect(legend).to_contain_text("slowest 90 ms")
+
+
 async def standing(page: Page) -> str:
     """The id of what has the focus."""
     return str(await page.evaluate("document.activeElement.id"))
@@ -168,9 +226,12 @@ async def test_by_keyboard_alone(console: Console) -> None:
     await expect(page).to_have_title("Notifications · Carillon")
 
 
+@pytest.mark.req("P-783")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_on_a_phone(console: Console, scheme: str) -> None:
+    await console.send("email")
     page = await console.open(size=PHONE, scheme=scheme)
+    await expect(page.get_by_role("table", name="What ended")).to_be_visible()
     await console.fits()
     back = await page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (back == "rgb(22, 20, 18)") is (scheme == "dark")

@@ -1,7 +1,7 @@
 """Providers: latency and errors, pausing and resuming with a reason, forcing a breaker."""
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.support.console import PHONE, Console
 
@@ -45,6 +45,7 @@ async def test_a_template_is_paused_by_its_name(console: Console) -> None:
     await page.get_by_label("Reason").fill("Wrong prices")
     await page.get_by_role("dialog").get_by_role("button", name="Pause", exact=True).click()
     await expect(page.get_by_role("table", name="Paused")).to_contain_text("template newsletter")
+    await expect(page.get_by_role("button", name="Pause lane standard")).to_be_visible()
     await console.fits()
     body = {"scope": "template", "name": "newsletter", "reason": "right again"}
     await console.ask("POST", "/api/v1/admin/pauses/resume", body, **{"X-Admin-Override": "true"})
@@ -67,3 +68,22 @@ async def test_a_breaker_is_opened_and_probed(console: Console) -> None:
     await expect(page.locator(".human")).to_contain_text("half open")
     await console.send()
     await expect(page.locator(".human")).to_contain_text("Every provider is called")
+
+
+@pytest.mark.req("P-781")
+async def test_a_provider_without_calls_and_one_that_takes_no_time_say_so(console: Console) -> None:
+    page = await console.open("providers")
+    idle = page.get_by_role("region", name="inbox")
+    await expect(idle).to_contain_text("Not called yet.")
+    await expect(idle).not_to_contain_text("went well")
+
+    async def quick(route: Route) -> None:
+        answer = await route.fetch()
+        found = await answer.json()
+        for one in found["items"]:
+            one |= {"attempts": 2, "p50Ms": 0, "p95Ms": 0.2}
+        await route.fulfill(response=answer, json=found)
+
+    await page.route("**/api/v1/admin/providers", quick)
+    await page.reload()
+    await expect(idle.locator("dd")).to_have_text(["2", "0 %", "0 %", "0.0 ms", "0.2 ms"])

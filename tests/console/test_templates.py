@@ -297,7 +297,7 @@ async def test_what_is_written_is_sent_to_its_author(console: Console) -> None:
     key, _ = await stored(console, "As published, {{name}}.")
     page = await console.open(f"templates/{key}/email/en-US")
     await written(page, "Unpublished, {{name}}.")
-    await page.get_by_label("Your e-mail address").fill("author@example.org")
+    await page.get_by_label("Your email address").fill("author@example.org")
     await page.get_by_role("button", name="Send it to me").click()
     await page.get_by_role("link", name="See its story").click()
     await expect(page.locator("main")).to_contain_text("Unpublished, Ada Lovelace.")

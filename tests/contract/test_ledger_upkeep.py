@@ -58,6 +58,34 @@ async def test_a_story_holds_everything(ledger: Ledger) -> None:
     assert [row["verdict"] for row in story.attempts] == ["retry", "finish", "finish"]
 
 
+@pytest.mark.req("P-786")
+async def test_what_waits_is_found_in_a_short_and_in_a_long_queue(ledger: Ledger) -> None:
+    """SQLite reads a short queue by its index, and a long one in the order of time: the answers are the same."""
+    waiting = {"statuses": ["pending", "failed"]}
+    ended, tried, fresh, pushed = (
+        enrolment(route("ended")),
+        enrolment(route("tried"), route("done")),
+        enrolment(route("fresh")),
+        enrolment(route("pushed", channel="push", address="token")),
+    )
+    await ledger.enrol([ended])
+    await ledger.settle([finish(await claim_one(ledger))])
+    await ledger.enrol([tried])
+    first, second = await ledger.claim([want()], 10, "w")
+    await ledger.settle([retry(first, 3600.0), finish(second)])
+    await ledger.enrol([fresh, pushed])
+    of = [one.notification.notification_id for one in (tried, fresh, pushed)]
+    assert sorted(await found(ledger, **waiting)) == sorted(of)
+    assert await found(ledger, **waiting, channel="push") == [of[2]]
+    assert await found(ledger, statuses=["failed"]) == [of[0]]
+    assert await found(ledger, statuses=["pending", "published"], user_id="nobody") == []
+    many = enrolment(*(route(f"many-{number}", channel="sms") for number in range(2001)))
+    await ledger.enrol([many])
+    assert sorted(await found(ledger, **waiting)) == sorted([*of, many.notification.notification_id])
+    assert await found(ledger, **waiting, channel="push") == [of[2]]
+    assert await found(ledger, statuses=["failed"]) == [of[0]]
+
+
 async def test_a_tenant_sees_only_its_own(ledger: Ledger) -> None:
     given = enrolment(tenant_id="t1")
     await ledger.enrol([given])

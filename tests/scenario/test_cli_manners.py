@@ -10,6 +10,7 @@ import pytest
 
 from tests.scenario.test_cli import Run, carillon
 from tests.support.client import Client
+from tests.support.ports import free_port
 from tests.support.process import Program
 from tests.support.sources import ROOT
 
@@ -50,6 +51,30 @@ def test_a_file_that_can_never_be_a_ledger_ends_the_start_with_one_line(tmp_path
     assert len(read.stderr.splitlines()) == 1, read.stderr
     assert letter.read_text(encoding="utf-8").startswith("Dear Ada"), "nothing was changed"
     assert list(tmp_path.iterdir()) == [letter], "nothing was left behind"
+
+
+@pytest.mark.req("P-787")
+@pytest.mark.parametrize(
+    "command",
+    [("templates", "list"), ("templates", "pull", "texts"), ("templates", "diff", "texts"), ("keys", "list")],
+    ids=" ".join,
+)
+def test_a_command_that_only_reads_creates_no_ledger(tmp_path: Path, command: tuple[str, ...]) -> None:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    asked = carillon(*command, cwd=tmp_path)
+    assert asked.returncode == 0, asked.stderr
+    assert list(tmp_path.iterdir()) == [texts], "nothing was left behind"
+
+
+@pytest.mark.req("P-788")
+@pytest.mark.parametrize("command", [SEND, ("top",), ("tail",), ("pause",)], ids=lambda one: one[0])
+def test_without_a_server_a_command_says_so_in_plain_words(tmp_path: Path, command: tuple[str, ...]) -> None:
+    address = f"http://127.0.0.1:{free_port()}"
+    asked = carillon(*command, env={"CARILLON_URL": address}, cwd=tmp_path)
+    assert asked.returncode != 0
+    said = f"carillon: no answer from {address}: Connection refused; is `carillon serve` running there?"
+    assert asked.stderr.splitlines() == [said]
 
 
 def test_the_version_is_an_option_too() -> None:

@@ -103,7 +103,7 @@ def test_tail_tells_what_comes_and_what_becomes_of_it(url: str, program: Program
                 given_up.append(client.send(metadata=REFUSED).body["notificationId"])
                 client.settled(given_up[-1])
             seen = terminal.seen
-            return any(f"{one} push:token:device-1 #1 sandbox refused → bury" in seen for one in given_up) and any(
+            return any(f"{one} push:token:device-1 #1 sandbox refused, given up" in seen for one in given_up) and any(
                 f"failed    {one} welcome push device-1: drill: refused" in seen for one in given_up
             )
 
@@ -187,6 +187,18 @@ def drawn(seen: dict[str, Any], width: int, height: int) -> list[str]:
         screen(seen, "http://127.0.0.1:8080", width, height)
     )
     return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+@pytest.mark.req("P-789")
+def test_top_says_events_in_the_words_of_the_console() -> None:
+    changed = {"type": "breaker_changed", "at": 1.0, "provider": "north", "before": "open", "after": "half_open"}
+    overview = SEEN["overview"] | {"recent": [SEEN["overview"]["recent"][0], changed]}
+    one = SEEN["providers"][0] | {"attempts": 1}
+    said = "\n".join(drawn({**SEEN, "overview": overview, "providers": [one]}, 80, 24))
+    assert "sandbox refused, given up: reason 0" in said
+    assert "breaker of north: open → half open" in said
+    assert " 1 call  " in said
+    assert "bury" not in said
 
 
 @pytest.mark.req("P-563")

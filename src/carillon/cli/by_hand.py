@@ -44,6 +44,11 @@ def with_ledger(settings: Settings, work: Callable[[Ledger], Awaitable[Answer]])
     return asyncio.run(run())
 
 
+def read_ledger(settings: Settings, work: Callable[[Ledger], Awaitable[Answer]]) -> Answer | None:
+    """The same for commands that only read: they do not create a ledger that is not there yet, and find nothing."""
+    return with_ledger(settings, work) if is_there(settings.ledger.url) else None
+
+
 def who() -> str:
     """The user who runs the command, for the audit trail."""
     try:

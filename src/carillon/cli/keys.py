@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from carillon.cli.by_hand import with_ledger
+from carillon.cli.by_hand import read_ledger, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.config.environment import duration
 from carillon.config.reading import load
@@ -79,7 +79,7 @@ def create(  # noqa: PLR0917 - a command line has many options
 @app.command("list")
 def list_(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
     """List every key without its secret, newest first."""
-    keys = with_ledger(load(blueprint, config), lambda ledger: ledger.api_keys())
+    keys = read_ledger(load(blueprint, config), lambda ledger: ledger.api_keys()) or []
     if as_json:
         print_json([_shown(key) for key in keys])
         return
@@ -106,7 +106,7 @@ def revoke(
     """Revoke a key; every process refuses it within five seconds."""
     # The operator may paste the whole key instead of its id.
     public = key_id.removeprefix("ck_").partition("_")[0]
-    key = with_ledger(load(blueprint, config), lambda ledger: ledger.revoke_api_key(public))
+    key = read_ledger(load(blueprint, config), lambda ledger: ledger.revoke_api_key(public))
     if key is None:
         raise KeyRefused(f"there is no key {public}; `carillon keys list` shows all")
     if as_json:

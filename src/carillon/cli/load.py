@@ -30,6 +30,7 @@ from carillon.cli.options import AsJson, print_json
 from carillon.cli.plots import bar, histogram
 from carillon.cli.remote import Remote, RemoteFailed, Token, TokenFile, token_of
 from carillon.cli.send import Data, variables
+from carillon.cli.words import counted
 from carillon.client import Client, Item
 from carillon.domain.errors import CarillonError
 
@@ -226,11 +227,14 @@ def _show(result: Result, spans: Mapping[str, Sequence[float]]) -> None:
             words = "  ".join(f"{name} {value:g} ms" for name, value in spread.items() if value is not None)
             console.print(Text(f"{title}  {words}", style="bold"))
             _plot(console, values)
-    told = f"{result.delivered} of {result.sent} delivered, {result.failed} failed, {result.waiting} still waiting"
+    told = (
+        f"{result.delivered:,} of {result.sent:,} delivered, {result.failed:,} failed, {result.waiting:,} still waiting"
+    )
     rates = f"{result.accepted_per_second:,.0f} accepted and {result.delivered_per_second:,.0f} delivered a second"
     console.print(f"{told}; {rates}, against {result.against}", markup=False, highlight=False, soft_wrap=True)
     if result.first_error is not None:
-        console.print(f"{result.refused} were refused, the first with: {result.first_error}", markup=False)
+        refused = counted(result.refused, "was", "were")
+        console.print(f"{refused} refused, the first with: {result.first_error}", markup=False)
     if result.cut_short is not None:
         console.print(f"This is what was seen until the load was cut short: {result.cut_short}", markup=False)
 

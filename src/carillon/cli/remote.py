@@ -128,7 +128,11 @@ def _opened(url: str, headers: dict[str, str], content: bytes | None) -> Any:  #
         failed.status = error.code
         raise failed from None
     except OSError as error:
-        raise RemoteFailed(f"no answer from {url}: {error}; is `carillon serve` running there?") from None
+        # urllib wraps what happened; its own words say nothing to a person.
+        said = error.reason if isinstance(error, urllib.error.URLError) else error
+        why = said.strerror or said if isinstance(said, OSError) else said
+        server = "/".join(url.split("/", 3)[:3])
+        raise RemoteFailed(f"no answer from {server}: {why}; is `carillon serve` running there?") from None
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from carillon.cli import template_folder
-from carillon.cli.by_hand import with_ledger
+from carillon.cli.by_hand import read_ledger, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.remote import HERE, Token, TokenFile, Url, bearer, call, token_of
+from carillon.cli.words import counted
 from carillon.compose import Ledger
 from carillon.compose.from_settings import carry_rules, categories, composer
 from carillon.compose.from_settings import templates as file_templates
@@ -107,7 +108,7 @@ def pull(
 ) -> None:
     """Write the ledger's templates in use into a folder; files that are not templates stay."""
     settings = load(blueprint, config)
-    stored = with_ledger(settings, lambda ledger: _stored(ledger, tenant))
+    stored = read_ledger(settings, lambda ledger: _stored(ledger, tenant)) or []
     found: dict[str, str] = {}
     for one in stored:
         found |= template_folder.files_of(one, settings.locale.default)
@@ -115,7 +116,7 @@ def pull(
     if as_json:
         print_json({"templates": len(stored), "changed": changed})
     else:
-        typer.echo(f"{len(stored)} templates, {changed} files changed in {folder}")
+        typer.echo(f"{counted(len(stored), 'template')}, {counted(changed, 'file')} changed in {folder}")
 
 
 @app.command()
@@ -130,7 +131,7 @@ def diff(
     """Show what a push would change, as a unified diff; exit 1 if anything would change."""
     settings = load(blueprint, config)
     drafts = _drafts(folder, settings, tenant)
-    stored = with_ledger(settings, lambda ledger: _stored(ledger, tenant))
+    stored = read_ledger(settings, lambda ledger: _stored(ledger, tenant)) or []
     lines = template_folder.differences(stored, drafts, settings.locale.default)
     if as_json:
         print_json({"diff": lines})
@@ -248,7 +249,7 @@ def list_(  # noqa: PLR0917 - a command line has many options
     given = {"template_key": key, "channel": channel, "locale": locale, "tenant_id": tenant}
     filters = {name: value for name, value in given.items() if value is not None}
     settings = load(blueprint, config)
-    found, total = with_ledger(settings, lambda ledger: ledger.list_templates(filters, MOST, 0))
+    found, total = read_ledger(settings, lambda ledger: ledger.list_templates(filters, MOST, 0)) or ([], 0)
     files = [] if tenant else _in_folders(settings, (key, channel, locale))
     if as_json:
         held = [dict(zip(("templateKey", "channel", "locale"), name, strict=True)) for name in files]

@@ -20,7 +20,7 @@ from rich.text import Text
 from carillon.cli.options import AsJson, print_json
 from carillon.cli.plots import bar, sparkline
 from carillon.cli.remote import HERE, NOT_FOUND, Remote, RemoteFailed, Token, TokenFile, Url, token_of
-from carillon.cli.words import counted
+from carillon.cli.words import VERDICTS, counted
 
 STEP_SECONDS, STEPS = 10, 60
 ALL = 1000
@@ -256,7 +256,9 @@ def _providers(providers: list[dict[str, Any]], width: int) -> list[RenderableTy
         row = Text(no_wrap=True, overflow="ellipsis")
         row.append(f"{one['channel']:8} {one['provider']:{min(names, width // 4)}} ")
         row.append(f"{one['state']:9} ", _STATES.get(one["state"], "dim"))
-        row.append(f"{one['attempts']:>9,} calls ", "" if one["attempts"] else "dim")
+        row.append(
+            f"{one['attempts']:>9,} {'call ' if one['attempts'] == 1 else 'calls'} ", "" if one["attempts"] else "dim"
+        )
         # An older server does not say how many it refused.
         failed = one["failures"] + one.get("refusals", 0)
         row.append(f"{failed:>7,} failed  ", "red" if failed else "dim")
@@ -291,7 +293,7 @@ def _short(told: dict[str, Any]) -> str:
         return told_line(told)
     when = datetime.fromtimestamp(told["at"], UTC).strftime("%H:%M:%S")
     why = told.get("error") or told.get("classification") or ""
-    about = f"{told['provider']} {told['outcome']} → {told['verdict']}: {why}"
+    about = f"{told['provider']} {told['outcome']}, {VERDICTS.get(told['verdict'], told['verdict'])}: {why}"
     return f"{when}  {about}  {told['notification_id']} {told['route_id']} #{told['attempt']}"
 
 
@@ -301,7 +303,11 @@ def told_line(told: dict[str, Any]) -> str:
     known = {"number", "at", "type"}
     if told["type"] == "route_attempted":
         about = f"{told['notification_id']} {told['route_id']} #{told['attempt']} {told['provider']} {told['outcome']}"
-        return f"{when}  {about} → {told['verdict']}: {told.get('error') or told.get('classification') or ''}"
+        said = VERDICTS.get(told["verdict"], told["verdict"])
+        return f"{when}  {about}, {said}: {told.get('error') or told.get('classification') or ''}"
+    if told["type"] == "breaker_changed":
+        of = " ".join(str(told[name]) for name in ("provider", "endpoint") if told.get(name))
+        return f"{when}  breaker of {of}: {told['before']} → {told['after']}".replace("half_open", "half open")
     rest = " ".join(f"{name}={value}" for name, value in told.items() if name not in known and value is not None)
     return f"{when}  {told['type']} {rest}"
 

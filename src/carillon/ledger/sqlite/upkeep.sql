@@ -48,10 +48,19 @@ ORDER BY notification_id, attempt_id;
 --   far                     what is rare. Each table is read once from end to end, which costs a quarter of a look by index for every row.
 --                           The count of `near` is asked once, before the first row: a full page reads nothing of `far`.
 --   NOT INDEXED             in the order of the file, and not in that of time.
-WITH near AS MATERIALIZED (
+--   few                     asked for what waits, and only some thousand routes do: `routes_due_idx` has them all, since a route waits
+--                           exactly while it has a next attempt. A long queue fills the page from `near`.
+WITH few AS MATERIALIZED (
+    SELECT :statuses IS NOT NULL
+           AND NOT EXISTS (SELECT 1 FROM json_each(:statuses) WHERE value NOT IN ('pending', 'failed'))
+           AND (SELECT count(*) FROM (
+                   SELECT 1 FROM routes INDEXED BY routes_due_idx WHERE next_attempt_at IS NOT NULL LIMIT 2001)) <= 2000
+           AS waits
+), near AS MATERIALIZED (
     SELECT n.notification_id, n.accepted_at
     FROM records n
-    WHERE n.accepted_at >= coalesce((
+    WHERE NOT (SELECT waits FROM few)
+      AND n.accepted_at >= coalesce((
               SELECT w.accepted_at FROM records w
               WHERE w.accepted_at <= coalesce(:before_us / 1000, 9223372036854775807)
                 AND w.accepted_at <= coalesce(:accepted_before_ms, 9223372036854775807)
@@ -95,12 +104,18 @@ WITH near AS MATERIALIZED (
       AND (:accepted_after_ms IS NULL OR n.accepted_at >= :accepted_after_ms)
       AND (:accepted_before_ms IS NULL OR n.accepted_at < :accepted_before_ms)
       AND ((:statuses IS NULL AND :channel IS NULL AND :address IS NULL) OR n.notification_id IN (
-        SELECT r.notification_id FROM routes r NOT INDEXED
+        SELECT r.notification_id FROM (SELECT 1 FROM few WHERE NOT waits) AS every CROSS JOIN routes r NOT INDEXED
         WHERE (:statuses IS NULL OR (CASE
                    WHEN r.status <> 'published' THEN r.status WHEN r.opened_at IS NOT NULL THEN 'opened'
                    WHEN r.delivered_at IS NOT NULL THEN 'received'
                    WHEN r.receipt IN ('queued', 'sent') THEN 'vendor_' || r.receipt
                    ELSE 'published' END) IN (SELECT value FROM json_each(:statuses)))
+          AND (:channel IS NULL OR r.channel = :channel)
+          AND (:address IS NULL OR r.address = :address)
+        UNION ALL
+        SELECT r.notification_id FROM (SELECT 1 FROM few WHERE waits) AS waiting CROSS JOIN routes r INDEXED BY routes_due_idx
+        WHERE r.next_attempt_at IS NOT NULL
+          AND r.status IN (SELECT value FROM json_each(:statuses))
           AND (:channel IS NULL OR r.channel = :channel)
           AND (:address IS NULL OR r.address = :address)))
       AND (:text IS NULL OR n.notification_id = :text OR n.user_id = :text OR n.trace_id = :text

@@ -12,10 +12,10 @@ const BOTTOM = 20;
 const LABEL_PX = 90;
 
 /**
- * @typedef {{name: string, mood: string, values: (number|null)[], kind?: "line"|"bar"}} Series bars are stacked
+ * @typedef {{name: string, mood: string, values: (number|null)[], whole?: number|null, kind?: "line"|"bar"}} Series bars are stacked
  * @typedef {{at: number, text: string, mood?: string}} Mark something that happened, in Unix seconds
  * @typedef {{series: Series[], times: number[], step?: number, marks?: Mark[], say?: (value: number|null) => string, sum?: boolean, when?: (time: number) => string, bands?: Band[]}} Drawn
- *   `times` are Unix seconds, one for each value, `step` seconds apart; with `sum` the legend says the sum and not the newest value;
+ *   `times` are Unix seconds, one for each value, `step` seconds apart; with `sum` the legend says the sum and not the newest value, or what a series says of the `whole` time;
  *   with `when` they are what it says and not moments
  * @typedef {{from: number, to: number, text: string}} Band a time that is shaded
  */
@@ -41,7 +41,7 @@ export function chart(label, first = null) {
     const plan = planned(now, width);
     drawing.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     fill(drawing, shades(plan, now), grid(plan, now), bars(plan, now), lines_(plan, now), events(plan, now), cursor(plan, at));
-    fill(legend, now.series.map((one) => h("span", { class: `key ${one.mood}` }, `${one.name} `, h("b", { text: said(now)(now.sum ? total(one.values) : last(one.values)) }))));
+    fill(legend, now.series.map((one) => h("span", { class: `key ${one.mood}` }, `${one.name} `, h("b", { text: said(now)(one.whole !== undefined ? one.whole : now.sum ? total(one.values) : last(one.values)) }))));
     hint(tip, plan, now, at, width);
   };
   const point = (event) => {
@@ -138,8 +138,8 @@ function path(values, plan) {
   values.forEach((value, at) => {
     if (value === null || value === undefined) { down = false; return; }
     text += `${down ? "L" : "M"}${plan.x(at).toFixed(1)} ${plan.y(value).toFixed(1)}`;
-    // A single point is no line; a short one shows it.
-    if (!down && (values[at + 1] ?? null) === null) text += "h2";
+    // A single point is no line; a short one around it shows it.
+    if (!down && (values[at + 1] ?? null) === null) text += "m-3 0h6";
     down = true;
   });
   return text;

@@ -71,16 +71,16 @@ const MOODS = {
 /**
  * A table. A column is its name, or `num(name)` for numbers, or `{name, cut: true}` for long texts that end in an ellipsis.
  * A row is an array of cells, or `{cells, href}`: the whole row then opens the address, beside its link.
- * On a phone `cards` shows each row as a card.
+ * On a phone `cards` shows each row as a card; with `brief` a card has three lines and names only what needs a name.
  * @param {string} label what a screen reader says
  * @param {(string|{name: string, num?: boolean, cut?: boolean})[]} columns
  * @param {(any[]|{cells: any[], href: string})[]} rows
- * @param {{cards?: boolean}} [more]
+ * @param {{cards?: boolean, brief?: boolean}} [more]
  */
-export function table(label, columns, rows, { cards = false } = {}) {
+export function table(label, columns, rows, { cards = false, brief = false } = {}) {
   const named = columns.map((column) => (typeof column === "string" ? { name: column } : column));
   const kind = (column) => (column.num ? "num" : column.cut ? "cut" : null);
-  const place = h("div", { class: `scroll${cards ? " cards" : ""}` }, h("table", { "aria-label": label },
+  const place = h("div", { class: `scroll${cards || brief ? " cards" : ""}${brief ? " brief" : ""}` }, h("table", { "aria-label": label },
     h("thead", {}, h("tr", {}, named.map((column) => h("th", { scope: "col", class: column.num ? "num" : null }, column.name || h("span", { class: "unseen", text: "actions" }))))),
     h("tbody", {}, rows.map((row) => {
       const { cells, href } = Array.isArray(row) ? { cells: row } : row;

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { field } from "./forms.js";
 
-const TITLES = { email: "E-mail", sms: "Text message", push: "Push", inApp: "Inbox", webhook: "Webhook" };
+const TITLES = { email: "Email", sms: "Text message", push: "Push", inApp: "Inbox", webhook: "Webhook" };
 const DAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
 /**
@@ -29,12 +29,13 @@ export function chosen(held, change) {
       channels.map((channel) => h("td", {}, toggle(`${name} by ${TITLES[channel] ?? channel}`, by[channel], (on) => change({ categories: { [name]: { [channel]: on } } }), fixed))),
     );
   });
-  return h(
+  const grid = h(
     "div",
     { class: "scroll" },
     h("table", { class: "wishes", "aria-label": "What they want" }, h("thead", {}, h("tr", {}, h("th", { scope: "col", text: "category" }), channels.map((channel) => h("th", { scope: "col", text: TITLES[channel] ?? channel })))), h("tbody", {}, all, rows)),
     categories.length ? null : h("p", { class: "quiet", text: "No categories are configured: whole channels are all there is to choose." }),
   );
+  return h("div", { class: "slim" }, grid);
 }
 
 function toggle(label, on, change, fixed = false) {

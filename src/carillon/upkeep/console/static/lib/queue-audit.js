@@ -36,6 +36,7 @@ function rows(actions, name) {
       one.reason,
       concerning(one),
     ]),
+    { cards: true },
   );
   return h("div", { class: "broad" }, drawn);
 }

@@ -1,7 +1,7 @@
 /** What happened lately in this process: failures, breakers, pauses and troubles, in plain words. */
 
 import { badge, h, table, when } from "./dom.js";
-import { moment, span } from "./format.js";
+import { many, moment, span } from "./format.js";
 
 const WORDS = { route_suppressed: "skipped", address_suppressed: "suppressed", calls_paused: "paused", calls_resumed: "resumed" };
 const SAID = { bury: "given up", retry: "retried", fail_over: "failed over", defer: "put off", skip: "skipped" };
@@ -12,8 +12,27 @@ const SAID = { bury: "given up", retry: "retried", fail_over: "failed over", def
  * @param {string[]} pages those of this process: only a page that is there is linked
  */
 export function lately(recent, most, pages) {
-  return table("Recent events", ["when", "what", "where", "why"], recent.slice(0, most).map((one) => [
+  return table("Recent events", ["when", "what", "where", "why"], folded(recent).slice(0, most).map((one) => [
     when(one.at), badge(one.verdict ?? one.after ?? WORDS[one.type] ?? one.type, SAID[one.verdict]), place(one, pages), why(one)]), { cards: true });
+}
+
+/** An open breaker probes again and again: its failed probes in a row are one event, the newest, with their number. */
+export function folded(recent) {
+  const kept = [];
+  const open = new Map();
+  for (const one of recent) {
+    const name = one.type === "breaker_changed" ? `${one.provider} ${one.endpoint ?? ""}` : null;
+    const later = open.get(name);
+    const failed = name && one.before === "half_open" && one.after === "open";
+    // The step to a probe is told by how the probe ended.
+    if (later && one.before === "open" && one.after === "half_open") continue;
+    if (failed && later) { later.probes += 1; continue; }
+    const shown = failed ? { ...one, probes: 1 } : one;
+    if (failed) open.set(name, shown);
+    else if (name) open.delete(name);
+    kept.push(shown);
+  }
+  return kept;
 }
 
 function place(one, pages) {
@@ -26,6 +45,7 @@ function place(one, pages) {
 function why(one) {
   if (one.error) return one.error;
   if (one.type === "calls_paused") return `by ${one.by}: ${one.reason}`;
+  if (one.probes) return many(one.probes, "failed probe");
   if (one.before) return `was ${one.before.replaceAll("_", " ")}`;
   return one.type === "route_suppressed" || one.type === "address_suppressed" ? held(one) : "";
 }

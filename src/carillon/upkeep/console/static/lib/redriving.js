@@ -58,7 +58,7 @@ export function redriving(state, done) {
   );
   const changed = () => {
     const chosen = state.chosen.size;
-    act.textContent = chosen ? `Redrive ${number(chosen)} chosen` : `Redrive all ${number(state.total)} that match`;
+    act.textContent = chosen ? `Redrive ${number(chosen)} chosen` : state.total ? `Redrive all ${number(state.total)} that match` : "Redrive all that match";
     act.disabled = (!chosen && !state.total) || chosen > MOST;
     // The count stays until the selection changes.
     const now = JSON.stringify([state.filters, [...state.chosen.keys()], state.total]);

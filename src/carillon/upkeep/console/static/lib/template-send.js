@@ -6,7 +6,7 @@ import { field } from "./forms.js";
 
 const ADDRESS = "carillon.test-address ";
 const WANTED = {
-  email: ["Your e-mail address", "email"],
+  email: ["Your email address", "email"],
   sms: ["Your phone number", "tel"],
   push: ["The token of your device", "text"],
   webhook: ["An address that you own", "url"],

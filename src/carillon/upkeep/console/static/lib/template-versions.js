@@ -30,7 +30,7 @@ export async function versions(place, state, written, again) {
     summary(found[at + 1] ?? null, one),
     h("span", { class: "row" }, ...actions(one, used(one), state, { difference, written, again })),
   ]);
-  fill(place, card("Versions", table("Versions", ["version", "written", "by", "what changed", ""], rows), difference));
+  fill(place, card("Versions", table("Versions", ["version", "written", "by", "what changed", ""], rows, { cards: true }), difference));
   return found[0];
 }
 

@@ -10,7 +10,7 @@ const LATE_SECONDS = 60;
  * @returns {{mood: "bad"|"wait", node: Node}[]} the worst first
  */
 export function notes({ overview, providers, targets, pauses, health }) {
-  return [...engine(health), ...failing(overview), ...breakers(providers), ...late(overview), ...paused(pauses), ...disabled(targets), ...dead(overview)]
+  return [...engine(health), ...failing(overview, providers), ...breakers(providers, overview), ...late(overview), ...paused(pauses), ...disabled(targets), ...dead(overview)]
     .sort((one, other) => (one.mood === "bad" ? 0 : 1) - (other.mood === "bad" ? 0 : 1));
 }
 
@@ -38,14 +38,25 @@ function engine(health) {
     .map(([name, check]) => ({ mood: "bad", node: h("span", {}, `${name} ${check.status === "degraded" && !check.error ? "is degraded" : "does not answer"}${check.error ? `: ${check.error}` : ""}`) }));
 }
 
-function failing(overview) {
-  return overview.failing.map((one) => ({ mood: "bad", node: h("a", { id: `failing-${one.channel}-${one.provider}`, href: `#/dead-letters?channel=${encodeURIComponent(one.channel)}` },
-    `${one.channel} fails: ${percent(one.failed / one.calls)} of ${number(one.calls)} calls to ${one.provider} in ${span(one.seconds)}${one.error ? `, the newest with “${one.error}”` : ""}`) }));
+/** The link leads to those it has hit: they wait for another attempt, or they were given up. */
+function failing(overview, providers) {
+  const list = overview.routes.failed ? "notifications?status=queued&channel=" : "dead-letters?channel=";
+  return overview.failing.map((one) => {
+    const state = providers.find((each) => each.provider === one.provider && each.state !== "closed")?.state;
+    return { mood: "bad", node: h("a", { id: `failing-${one.channel}-${one.provider}`, href: `#/${list}${encodeURIComponent(one.channel)}` },
+      `${fails(one)}${one.error ? `, the newest with “${one.error}”` : ""}${state ? `; its breaker is ${state.replace("_", " ")}` : ""}`) };
+  });
 }
 
-/** A provider has one breaker, however many channels it serves. */
-function breakers(providers) {
-  const open = Map.groupBy(providers.filter((one) => one.state !== "closed"), (one) => one.provider);
+/** sms fails: 100 % of 20 calls to north in 5 min */
+export function fails(one) {
+  return `${one.channel} fails: ${percent(one.failed / one.calls)} of ${number(one.calls)} calls to ${one.provider} in ${span(one.seconds)}`;
+}
+
+/** A provider has one breaker, however many channels it serves. Where its calls fail just now, that sentence names it. */
+function breakers(providers, overview) {
+  const named = new Set(overview.failing.map((one) => one.provider));
+  const open = Map.groupBy(providers.filter((one) => one.state !== "closed" && !named.has(one.provider)), (one) => one.provider);
   return [...open].map(([provider, rows]) => {
     const error = rows.find((one) => one.lastError)?.lastError;
     return { mood: rows[0].state === "open" ? "bad" : "wait", node: h("a", { id: `breaker-${provider}`, href: "#/providers" },

@@ -18,9 +18,9 @@ export async function render(main, shell) {
     "form",
     { class: "filters", role: "search" },
     field("actor", "Who", { type: "search" }),
-    field("action", "What", { type: "search", list: "actions", placeholder: "redrive, pause, suppress…" }),
+    field("action", "What", { type: "search", list: "actions", placeholder: "pause, redrive…" }),
     h("datalist", { id: "actions" }),
-    field("subject", "About", { type: "search", placeholder: "a notification, provider lane…" }),
+    field("subject", "About", { type: "search", placeholder: "an id, a provider…" }),
     field("after", "Since", { type: "datetime-local" }),
     h("button", { class: "primary", text: "Show" }),
   );

@@ -35,7 +35,7 @@ function shown(found) {
     ),
     card(
       "What people chose",
-      h("p", { class: "quiet", text: found.people === 1 ? "One person's preferences are kept." : `Among ${counted} people whose preferences are kept.` }),
+      !found.people ? null : h("p", { class: "quiet", text: found.people === 1 ? "One person's preferences are kept." : `Among ${counted} people whose preferences are kept.` }),
       !chose ? empty("Nobody has chosen anything yet.") : table(
         "What people chose",
         ["category", "channel", num("left"), num("share"), num("joined")],

@@ -8,6 +8,7 @@ import { redriving } from "../lib/redriving.js";
 
 const PAGE_SIZE = 15;
 const MOST_CAUSES = 12;
+const OF_DEAD_LETTERS = new Set(["redrive", "retry", "stop_redrive"]);
 const BY_HAND = { "X-Admin-Override": "true" };
 
 /**
@@ -181,7 +182,7 @@ async function list(place, state, draw, panel, still) {
       one.lastError,
       number(one.attemptCount),
     ] })),
-    { cards: true },
+    { brief: true },
   );
   drawn.querySelector("th").append(all);
   refill(
@@ -211,10 +212,12 @@ function box(one, state, panel, all) {
 }
 
 async function audit(place, still) {
-  const found = await ask("/api/v1/admin/audit", { query: { pageSize: 8 } });
+  // The trail is about everything that people do by hand; here stands what they did with dead letters.
+  const found = await ask("/api/v1/admin/audit", { query: { pageSize: 100 } });
   if (!still()) return;
-  if (!found.items.length) {
-    fill(place, empty("Nobody has redriven a dead letter."));
+  const shown = found.items.filter((one) => OF_DEAD_LETTERS.has(one.action)).slice(0, 8);
+  if (!shown.length) {
+    fill(place, empty("Nobody has redriven a dead letter lately."));
     return;
   }
   refill(
@@ -225,7 +228,8 @@ async function audit(place, still) {
       table(
         "Audit",
         ["when", "who", "action", "reason", "dead letters"],
-        found.items.map((one) => [when(one.at), one.actor, badge(one.action), one.reason, concerning(one)]),
+        shown.map((one) => [when(one.at), one.actor, badge(one.action), one.reason, concerning(one)]),
+        { cards: true },
       ),
     ),
   );

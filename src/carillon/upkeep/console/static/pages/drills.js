@@ -8,6 +8,8 @@ import { number, percent } from "../lib/format.js";
 import { lately } from "../lib/recent.js";
 import { trial } from "../lib/trial.js";
 
+/** A provider that fails more often than this is shown in red. */
+const FAILING = 0.2;
 const KINDS = [
   ["slow", "is slow"],
   ["unavailable", "fails"],
@@ -188,9 +190,9 @@ function link(one, drills, sandboxes) {
     "li",
     { class: `link ${drill ? "drilled" : ""}` },
     h("div", { class: "row" }, h("span", { text: one.provider }), badge(one.state)),
-    h("div", { class: "shared" }, bar(one.share, one.state === "closed" ? "good" : "bad"), percent(one.share)),
+    h("div", { class: "shared" }, bar(one.share), percent(one.share)),
     h("div", {
-      class: "quiet",
+      class: one.failures + one.refusals > FAILING * one.attempts ? "bad" : "quiet",
       text: one.attempts ? `${number(one.failures + one.refusals)} of ${number(one.attempts)} failed or refused` : "not called yet",
     }),
     drill ? h("div", { class: "wait", text: said(drill) }) : null,

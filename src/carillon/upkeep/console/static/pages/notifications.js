@@ -134,13 +134,19 @@ function rows(items, state, acts) {
   };
   const made = table("Notifications", ["", "accepted", "what", "to", "channel", "status", num("attempts"), { name: "error", cut: true }], items.map((one) => {
     const href = `#/notifications/${encodeURIComponent(one.id)}`;
-    return { href, cells: [box(one), when(one.createdAt), h("a", { href, text: one.templateKey }), h("span", { class: "address", text: one.userId ?? one.recipient }), one.channel, badge(one.status),
+    return { href, cells: [box(one), when(one.createdAt), h("a", { href, text: one.templateKey }), h("span", { class: "address", text: one.userId ?? one.recipient }), one.channel, standing(one),
       number(one.attemptCount), REACHED.has(one.status) ? "" : one.lastError ?? ""] };
-  }), { cards: true });
+  }), { brief: true });
   const all = h("input", { type: "checkbox", "aria-label": "Choose all of this page" });
   all.onchange = () => { for (const each of made.querySelectorAll("tbody input")) if (each.checked !== all.checked) each.click(); };
   made.querySelector("th").append(all);
   return made;
+}
+
+/** What waits for its time says which. */
+function standing(one) {
+  if (one.status !== "queued" || !one.scheduledFor || Date.parse(one.scheduledFor) < Date.now()) return badge(one.status);
+  return h("span", { class: "row" }, badge(one.status), h("span", { class: "quiet" }, when(one.scheduledFor)));
 }
 
 /** What can be done with those chosen, or with all that match; nothing is done before it was counted. */

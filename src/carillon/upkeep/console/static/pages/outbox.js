@@ -95,7 +95,7 @@ function sheet(found, state, draw) {
       empty(
         state.words || state.channel
           ? "Nothing matches."
-          : "Nothing was sent yet. Every message that the sandbox gets appears here at once.",
+          : "The sandbox got no message since this process began. Every message that it gets appears here at once.",
       ),
     );
   }

@@ -11,6 +11,7 @@ import { verdict } from "../lib/verdict.js";
 const HOUR = 3_600_000;
 const RANGES = { "1h": ["1 h", HOUR], "24h": ["24 h", 24 * HOUR], "7d": ["7 d", 168 * HOUR] };
 const DIMENSIONS = ["channel", "provider", "template", "tenant"];
+const FAILING = 0.2;
 const MOODS = { breaker_open: "bad", breaker_closed: "good" };
 
 export async function render(main, shell) {
@@ -95,7 +96,20 @@ function plot(charts, history) {
     { name: "delivered", mood: "good", kind: "bar", values: history.delivered }, { name: "failed", mood: "bad", kind: "bar", values: history.failed },
     { name: "skipped", mood: "dull", kind: "bar", values: history.skipped }, { name: "accepted", mood: "plain", values: history.accepted }] });
   charts.calls.update({ ...shared, say: millis, series: [
-    { name: "average", mood: "plain", values: history.averageMs }, { name: "slowest", mood: "wait", values: history.slowestMs }] });
+    { name: "average", mood: "plain", values: history.averageMs, whole: average(history.averageMs, history.delivered) },
+    { name: "slowest", mood: "wait", values: history.slowestMs, whole: slowest(history.slowestMs) }] });
+}
+
+/** Of the whole time: a part of it counts by what it delivered. */
+function average(values, weights) {
+  const known = values.map((value, at) => [value, weights[at] || 1]).filter(([value]) => value !== null);
+  const weight = known.reduce((sum, [, each]) => sum + each, 0);
+  return weight ? known.reduce((sum, [value, each]) => sum + value * each, 0) / weight : null;
+}
+
+function slowest(values) {
+  const known = values.filter((value) => value !== null);
+  return known.length ? Math.max(...known) : null;
 }
 
 /** Tiles: the whole ledger, and how the time compares with as long a time before. */
@@ -114,7 +128,7 @@ function figures(overview, history, state, pages) {
   };
   const shown = [
     ["Delivered", routes.published, "good", "#/notifications?status=delivered", delta("delivered")],
-    ["Due now", overview.due, "wait", queued, "waiting for a worker"],
+    ["Due now", overview.due, "wait", queued, "not yet called"],
     ["Under way", overview.leased, "", queued, "in a provider's call"],
     ["Scheduled", overview.scheduled, "", queued, "for later, or held"],
     ["Retrying", routes.failed, "wait", queued, "after a failure"],
@@ -155,12 +169,17 @@ function lanes(found) {
 function carriers(found) {
   if (!found.length) return card("Providers", empty("This process uses no provider."));
   return card("Providers", h("div", { class: "slim" }, table("Providers", ["channel", "provider", "breaker", num("failed"), "share of the channel"], found.map((one) => [
-    one.channel, one.provider, badge(one.state), one.attempts ? percent((one.failures + one.refusals) / one.attempts) : "–",
-    h("span", { class: "shared" }, bar(one.share, one.state === "closed" ? "good" : "bad"), percent(one.share))]))));
+    one.channel, one.provider, badge(one.state), failed(one), h("span", { class: "shared" }, bar(one.share), percent(one.share))]))));
+}
+
+function failed(one) {
+  const share = one.attempts ? (one.failures + one.refusals) / one.attempts : null;
+  return h("span", { class: share > FAILING ? "bad whole" : "whole", text: percent(share) });
 }
 
 /** Endpoints that calls are kept from, and every rate that calls keep; nothing where there is none. */
-function receivers(found, draw) {
+function receivers(all, draw) {
+  const found = all.filter((one) => one.state !== "closed" || one.perSecond !== null || one.pausedUntil);
   if (!found.length) return null;
   return card("Endpoints and rates", table("Endpoints and rates", ["provider", "endpoint", "breaker", "failing since", "next probe", "rate", ""],
     found.map((one) => [one.provider ?? `tenant ${one.tenantId}`, one.endpoint ?? "", badge(one.state),

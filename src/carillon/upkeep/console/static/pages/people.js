@@ -4,7 +4,7 @@ import { ask, spelled, token } from "../lib/api.js";
 import { confirm } from "../lib/dialog.js";
 import { badge, card, copies, counted, empty, fill, h, head, num, say, table, titled, toast, when } from "../lib/dom.js";
 import { field, given, refill } from "../lib/forms.js";
-import { number } from "../lib/format.js";
+import { many, number } from "../lib/format.js";
 import { chosen, wishes } from "../lib/person-wishes.js";
 
 const NEWEST = 20;
@@ -181,7 +181,7 @@ function gathering(who) {
   if (!who.digests.length) return card("Digests", empty("No digest gathers events for this person."));
   return card(
     "Digests",
-    table("Digests", ["key", num("events"), "closes"], who.digests.map((one) => [h("a", { href: `#/digests/${encodeURIComponent(one.id)}`, text: one.key }), number(one.events), when(one.closesAt)])),
+    table("Digests", ["key", num("events"), "closes"], who.digests.map((one) => [h("a", { href: `#/digests/${encodeURIComponent(one.id)}`, text: one.key }), number(one.events), when(one.closesAt)]), { cards: true }),
   );
 }
 
@@ -189,7 +189,7 @@ function throttled(who) {
   if (!who.throttles.length) return card("Throttles", empty("No category has a throttle."));
   return card(
     "Throttles",
-    table("Throttles", ["category", num("sent"), "at most", ""], who.throttles.map((one) => [one.category, number(one.sent), one.atMost, one.full ? h("span", { class: "badge wait", text: "full" }) : ""])),
+    table("Throttles", ["category", num("sent"), "at most", ""], who.throttles.map((one) => [one.category, number(one.sent), one.atMost, one.full ? h("span", { class: "badge wait", text: "full" }) : ""]), { cards: true }),
   );
 }
 
@@ -261,7 +261,7 @@ async function erase(id, query, state) {
       state,
       h("p", { class: done.finished ? "good" : "bad", text: done.finished ? "Erased." : `Not finished: ${done.unfinished.join(", ")} could not be reached. Erase again later: it goes on where it was.` }),
       removed.length ? table("Erased", ["what", num("rows")], removed.map(([what, count]) => [what, number(count)])) : null,
-      done.suppressionsKept ? h("p", { class: "quiet", text: `${number(done.suppressionsKept)} suppressed addresses stay suppressed, under a hash.` }) : null,
+      done.suppressionsKept ? h("p", { class: "quiet", text: `${many(done.suppressionsKept, "suppressed address stays", "suppressed addresses stay")} suppressed, under a hash.` }) : null,
     );
   } catch (error) {
     fill(state, h("p", { class: "bad", text: `Not finished: ${error.message} Erase again: it goes on where it was.` }));

@@ -4,7 +4,9 @@ import { ask } from "../lib/api.js";
 import { confirm, show as dialog } from "../lib/dialog.js";
 import { badge, card, empty, fill, h, head, num, table, titled, toast, when } from "../lib/dom.js";
 import { area, choice, field, live, newest, refill } from "../lib/forms.js";
-import { millis, number, percent } from "../lib/format.js";
+import { many, millis, number, percent } from "../lib/format.js";
+import { folded } from "../lib/recent.js";
+import { fails } from "../lib/verdict.js";
 
 const PATH = "/api/v1/admin/pauses";
 const OVERRIDE = { "X-Admin-Override": "true" };
@@ -62,15 +64,16 @@ function show(parts, found, draw) {
 }
 
 /** What needs attention, in one sentence each; nothing if all is well. */
-function verdict({ providers, pauses }) {
+function verdict({ providers, pauses, overview }) {
   const troubles = [
+    ...overview.failing.map((one) => `${fails(one)}.`),
     ...pauses.map((one) => `${one.what} is paused by ${one.by}: ${one.reason}`),
     ...grouped(providers)
       .filter(([, rows]) => rows[0].state !== "closed")
       .map(([name, rows]) => `The breaker of ${name} is ${rows[0].state.replace("_", " ")}.`),
   ];
   if (!troubles.length) return h("section", { class: "card human calm" }, h("p", { text: "Every provider is called, and every breaker is closed." }));
-  return h("section", { class: "card human needed" }, h("h2", { text: "Held back" }), h("ul", {}, troubles.map((text) => h("li", { text }))));
+  return h("section", { class: "card human needed" }, h("h2", { text: "Needs attention" }), h("ul", {}, troubles.map((text) => h("li", { text }))));
 }
 
 /** One provider may serve several channels: its rows together. */
@@ -83,7 +86,8 @@ function grouped(items) {
 function providerCard(name, rows, found, draw) {
   const pause = found.pauses.find((one) => one.scope === "provider" && one.name === name);
   const sum = (key) => rows.reduce((total, row) => total + row[key], 0);
-  const slowest = (key) => rows.reduce((most, row) => Math.max(most, row[key] ?? 0), 0) || null;
+  // A call of the sandbox may take no measurable time: nought is a time, too.
+  const slowest = (key) => rows.map((row) => row[key] ?? null).reduce((most, one) => (one === null ? most : Math.max(most ?? 0, one)), null);
   const share = (key) => (sum("attempts") ? sum(key) / sum("attempts") : null);
   const figures = [
     ["calls", number(sum("attempts"))],
@@ -98,7 +102,7 @@ function providerCard(name, rows, found, draw) {
     h("div", { class: "title" }, h("h2", { text: name }), h("span", { class: "grow" }), pause ? badge("paused") : null, badge(rows[0].state)),
     h("p", { class: "quiet", text: rows.map((row) => `${row.channel}${row.position ? `, ${ordinal(row.position)} choice` : ""}`).join(" · ") }),
     h("dl", { class: "numbers" }, figures.map(([label, value, mood]) => h("div", {}, h("dt", { text: label }), h("dd", { class: mood ?? "", text: value })))),
-    errors(rows),
+    sum("attempts") ? errors(rows) : h("p", { class: "quiet", text: "Not called yet." }),
     h("div", { class: "row acts" }, actions(name, rows[0].state, pause, draw)),
   );
 }
@@ -178,6 +182,7 @@ function lanes({ overview, pauses }, draw) {
           ? h("button", { type: "button", text: "Resume", "aria-label": `Resume lane ${one.name}`, onclick: () => resume(held(one.name), draw) })
           : h("button", { type: "button", text: "Pause", "aria-label": `Pause lane ${one.name}`, onclick: () => pauseOne("lane", one.name, draw) }),
       ]),
+      { cards: true },
     ),
   );
 }
@@ -191,6 +196,7 @@ function rates(targets) {
       "Rates",
       ["who", num("a second"), "asked to wait until"],
       shown.map((one) => [one.tenantId ? `tenant ${one.tenantId}` : [one.provider, one.endpoint].filter(Boolean).join(" "), number(one.perSecond), when(one.pausedUntil)]),
+      { cards: true },
     ),
   );
 }
@@ -199,9 +205,9 @@ function rates(targets) {
 function history({ overview, audit }) {
   const byHand = new Set(["pause", "resume", "force_open", "force_half_open", "enable_endpoint"]);
   const seen = [
-    ...overview.recent
+    ...folded(overview.recent)
       .filter((one) => one.type === "breaker_changed")
-      .map((one) => ({ at: one.at * 1000, who: "breaker", what: `${[one.provider, one.endpoint].filter(Boolean).join(" ")}: ${one.before.replace("_", " ")} → ${one.after.replace("_", " ")}`, why: "" })),
+      .map((one) => ({ at: one.at * 1000, who: "breaker", what: `${[one.provider, one.endpoint].filter(Boolean).join(" ")}: ${one.before.replace("_", " ")} → ${one.after.replace("_", " ")}`, why: one.probes ? many(one.probes, "failed probe") : "" })),
     ...audit.filter((one) => byHand.has(one.action)).map((one) => ({ at: Date.parse(one.at), who: one.actor, what: `${one.action.replaceAll("_", " ")}: ${one.subject}`, why: one.reason ?? "" })),
   ].toSorted((one, other) => other.at - one.at);
   return titled(

@@ -96,6 +96,7 @@ function overview(queues, held) {
       millis(queue.runs.average_ms),
       queue.handler ?? h("span", { class: "quiet", text: "another process" }),
     ])),
+    { cards: true },
   );
 }
 
@@ -263,6 +264,7 @@ function logsOf(name) {
               one.last_error ?? "",
               one.next_retry_at ? moment(one.next_retry_at) : "",
             ]),
+            { cards: true },
           )
         : empty(state.cursor ? "There are no older ones." : Object.keys(asked).length ? "Nothing matches." : "No message has run yet."),
       turned(found.job_logs, found, state, draw, "job log"),

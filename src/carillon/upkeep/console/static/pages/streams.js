@@ -221,6 +221,7 @@ function entries(found) {
       badge(one.is_delivered ? "delivered" : one.seq === null ? "waits" : "pushed"),
       one.is_read ? "yes" : "no",
     ]),
+    { cards: true },
   );
 }
 

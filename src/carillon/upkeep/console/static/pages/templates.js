@@ -15,6 +15,11 @@ import { editor } from "../lib/template-editor.js";
 export async function render(main, shell, rest) {
   const catalogue = await ask("/api/v1/console/templates");
   if (rest[0] === "new" && !rest[1]) return fresh(main, shell, catalogue);
+  // A key without channel and language may have many texts: the list shows them.
+  if (rest[0] && rest.length < 3) {
+    history.replaceState(null, "", `#/templates?${new URLSearchParams({ key: rest[0], channel: rest[1] ?? "" })}`);
+    return list(main, shell, catalogue);
+  }
   if (rest.length && rest[0]) return editor(main, shell, catalogue, rest);
   return list(main, shell, catalogue);
 }
