@@ -239,9 +239,8 @@ async def test_every_change_is_told_once_and_in_order(home: Home) -> None:
 async def test_every_change_is_told_once_while_the_store_is_away() -> None:
     """The breakers of the process count then, and their changes are the ones that an alarm must see."""
     clock, events = ManualClock(), list[Event]()
-    own = MemoryBreakers(POLICIES, clock, lambda _: None)
     async with Redis.from_url("redis://127.0.0.1:1") as nobody:
-        breakers = RedisBreakers(nobody, POLICIES, prefix=PREFIX, fallback=own, clock=clock, observer=events.append)
+        breakers = RedisBreakers(nobody, POLICIES, prefix=PREFIX, clock=clock, observer=events.append)
         for _ in range(POLICIES["*"].failure_threshold):
             await breakers.record("smtp", ok=False)
         clock.now += 61.0
