@@ -260,6 +260,9 @@ class _Now:
     async def throttle_times(self, tenant_id: str | None, audience: str, category: str) -> list[int]:
         return await self._ledger.throttle_times(tenant_id, audience, category)
 
+    async def group_calls(self, group: int) -> int:
+        return await self._ledger.group_calls(group)
+
     async def suppression_in_force(
         self, channel: str, address: str, tenant_id: str | None, due_ms: int | None
     ) -> dict[str, Any] | None:

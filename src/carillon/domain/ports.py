@@ -316,6 +316,10 @@ class LookupLedger(Protocol):
         """The last times of notifications of this category to this person, in Unix milliseconds."""
         ...
 
+    async def group_calls(self, group: int) -> int:
+        """How many claims hold a place of this group, over all processes."""
+        ...
+
 
 class ViewedBreakers(Protocol):
     """Breakers that can be read without asking for the right to call."""

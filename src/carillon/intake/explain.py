@@ -265,6 +265,8 @@ class Explainer:
         self._paused(walk, claims[0], target_views)
         self._endpoint(walk, claims[0], target_views)
         self._rate(walk, claims[0], target_views)
+        if not intent.synchronous:
+            await self._turn(walk, enrolment.routes[0])
         return explained
 
     def _lane(self, walk: _Walk, intent: Intent, enrolment: Enrolment, explained: Sequence[ExplainedRoute]) -> None:
@@ -367,6 +369,15 @@ class Explainer:
             limits.append(one)
         if limits:
             walk.add("rate", "note" if waits else "pass", {"limits": limits})
+
+    async def _turn(self, walk: _Walk, route: Route) -> None:
+        """How many of its calls the group of the first route has now; a step only where the group has a cap."""
+        groups = self._rules.groups.get(route.provider)
+        if groups is not None and route.group < 0 and (cap := groups.cap_of(route.group)) is not None:
+            calls = await self._ledger.group_calls(route.group)
+            because = groups.waits_for(route.group, calls)
+            detail = {"group": groups.by, "cap": cap, "calls": min(calls, cap)}
+            walk.add("turn", "note" if because else "pass", detail | ({"because": because} if because else {}))
 
     def _endpoint(self, walk: _Walk, claim: Claim, views: Mapping[str, TargetView]) -> None:
         """The endpoint that the first call goes to, with its breaker; a step only where providers have endpoints."""
