@@ -66,8 +66,8 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
     def number(self, tenant_id: str | None, recipient_ref: str, address: str | None) -> int:
         """The group of a route; negative if groups of this provider have caps.
 
-        A cap counts the calls of one provider, so the groups of two providers differ, but an endpoint is the same
-        whoever calls it.
+        A cap counts the calls of one provider, so the groups of two providers differ. An endpoint is one group for all
+        providers that call it.
         """
         capped = self.capped
         match self.by:

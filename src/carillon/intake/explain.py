@@ -265,8 +265,7 @@ class Explainer:
         self._paused(walk, claims[0], target_views)
         self._endpoint(walk, claims[0], target_views)
         self._rate(walk, claims[0], target_views)
-        if not intent.synchronous:
-            await self._turn(walk, enrolment.routes[0])
+        await self._turn(walk, intent, enrolment.routes[0])
         return explained
 
     def _lane(self, walk: _Walk, intent: Intent, enrolment: Enrolment, explained: Sequence[ExplainedRoute]) -> None:
@@ -370,9 +369,9 @@ class Explainer:
         if limits:
             walk.add("rate", "note" if waits else "pass", {"limits": limits})
 
-    async def _turn(self, walk: _Walk, route: Route) -> None:
-        """How many of its calls the group of the first route has now; a step only where the group has a cap."""
-        groups = self._rules.groups.get(route.provider)
+    async def _turn(self, walk: _Walk, intent: Intent, route: Route) -> None:
+        """How many of its calls the group of the first route has now; a step only where it has to wait for a place."""
+        groups = None if intent.synchronous else self._rules.groups.get(route.provider)
         if groups is not None and route.group < 0 and (cap := groups.cap_of(route.group)) is not None:
             calls = await self._ledger.group_calls(route.group)
             because = groups.waits_for(route.group, calls)
