@@ -114,6 +114,7 @@ class Explainer:
         except BadIntent as error:
             return await self._rejected(walk, intent, error)
         routes = await self._delivery(walk, intent, enrolment, suppressed)
+        await self._turn(walk, intent, enrolment.routes[0])
         first = routes[0]
         outcomes = {route.outcome for route in routes}
         if replayed:
@@ -265,7 +266,6 @@ class Explainer:
         self._paused(walk, claims[0], target_views)
         self._endpoint(walk, claims[0], target_views)
         self._rate(walk, claims[0], target_views)
-        await self._turn(walk, intent, enrolment.routes[0])
         return explained
 
     def _lane(self, walk: _Walk, intent: Intent, enrolment: Enrolment, explained: Sequence[ExplainedRoute]) -> None:

@@ -120,8 +120,7 @@ class InFlight:
         finally:
             self.finished += len(claims)
             self.claims -= len(claims)
-            for claim in claims:
-                self._leases.drop(claim)
+            self._leases.drop(claims)
             self._places.settled(claims)
             self.freed.set()
 
