@@ -54,7 +54,7 @@ def measure(postgres: Postgres, progress: Callable[[str], None]) -> Outcome:
         Figure(PART, "enrol, claim and settle, last 10 of 60 s", "routes/s", [last]),
     ]
     ratios = [
-        Ratio("backlog/2M-to-20k", statistics.median(long) / statistics.median(short), 0.9),
+        Ratio("backlog/2M-to-20k", statistics.median(long) / statistics.median(short), 0.9, measured=many / LONG),
         Ratio("backlog/churn-60s", last / first, 0.7),
     ]
     return Outcome(figures, ratios, {"backlog": "batches of 500; what is claimed is enrolled anew, so the depth stays"})

@@ -90,7 +90,8 @@ def _snapshot(postgres: Postgres, progress: Say) -> Outcome:
         Figure(PART, f"the same, snapshot open, {gone:,} churned", "routes/s", during),
     ]
     said = f"{gone:,} of {CHURNED:,} routes went by in the {CHURN_SECONDS:g} s that it may take"
-    ratio = Ratio("shape/open-snapshot", statistics.median(during) / statistics.median(before), 0.7)
+    share = statistics.median(during) / statistics.median(before)
+    ratio = Ratio("shape/open-snapshot", share, 0.7, measured=gone / CHURNED)
     return Outcome(figures, [ratio], {f"{PART}, open snapshot": said})
 
 
@@ -105,7 +106,9 @@ def _memory(postgres: Postgres, progress: Say) -> Outcome:
             time.sleep(SECONDS)
             figures.append(Figure(PART, f"memory, {waiting:,} waiting", "MB", [_megabytes(process.pid)]))
     few, million = (figure.median for figure in figures)
-    return Outcome(figures, [Ratio("shape/memory-1M-to-1k", million / few, 1.2, at_most=True)])
+    return Outcome(
+        figures, [Ratio("shape/memory-1M-to-1k", million / few, 1.2, at_most=True, measured=waiting / MILLION)]
+    )
 
 
 def _processes(postgres: Postgres, progress: Say) -> Outcome:
