@@ -34,14 +34,21 @@ class Ratio(msgspec.Struct, frozen=True):
     figure: float
     target: float
     at_most: bool = False
+    measured: float = 1.0
+    """The share of what the target asks for that was measured: a slow machine does less, and then claims nothing."""
 
     @property
     def holds(self) -> bool:
+        return self.measured >= 1.0 and self.within
+
+    @property
+    def within(self) -> bool:
         return self.figure <= self.target if self.at_most else self.figure >= self.target
 
     def line(self) -> str:
         bound = "≤" if self.at_most else "≥"
-        return f"RATIO {self.name} {self.figure:.2f} target {bound}{self.target:g} {'ok' if self.holds else 'short'}"
+        said = "ok" if self.holds else f"not claimed: {self.measured:.0%} measured" if self.within else "short"
+        return f"RATIO {self.name} {self.figure:.2f} target {bound}{self.target:g} {said}"
 
 
 class Outcome(msgspec.Struct):

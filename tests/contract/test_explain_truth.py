@@ -264,6 +264,9 @@ class _Now:
     async def person_digests(self, tenant_id: str | None, audience: str, limit: int) -> list[Row]:
         return await self._ledger.person_digests(tenant_id, audience, limit)
 
+    async def group_calls(self, group: int) -> int:
+        return await self._ledger.group_calls(group)
+
     async def suppression_in_force(
         self, channel: str, address: str, tenant_id: str | None, due_ms: int | None
     ) -> dict[str, Any] | None:

@@ -3,10 +3,13 @@
 import msgspec
 import pytest
 
-from carillon.domain.claims import Claim, Settled
+from carillon.domain.claims import Claim, Settled, Want
+from carillon.domain.groups import Turns
 from carillon.domain.verdicts import Retry
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_builders import (
+    LANE,
+    PROVIDER,
     bury,
     defer,
     enrolment,
@@ -89,6 +92,17 @@ async def test_fail_over_hands_the_route_to_the_next_provider(engine: Engine, le
     assert await ledger.claim([want()], 10, "w") == []
     (claim,) = await ledger.claim([want(provider="second")], 10, "w")
     assert (claim.attempt, claim.attempts_before) == (2, 1)
+
+
+@pytest.mark.req("P-702")
+async def test_a_settlement_may_give_the_route_another_group(ledger: Ledger) -> None:
+    capped = Want(LANE, PROVIDER, 10, turns=Turns(cap=3))
+    await ledger.enrol([enrolment(route("ann", group=5)), enrolment(route("bob", group=6))])
+    ann, bob = sorted(await ledger.claim([want()], 10, "w"), key=lambda claim: claim.recipient_ref)
+    await ledger.settle([msgspec.structs.replace(defer(ann, 0.0), group=-7), defer(bob, 0.0)])
+    again = sorted(await ledger.claim([capped], 10, "w"), key=lambda claim: claim.recipient_ref)
+    assert [(claim.group, claim.attempt) for claim in again] == [(-7, 1), (6, 1)], "and neither has spent an attempt"
+    assert [await ledger.group_calls(group) for group in (-7, -8)] == [1, 0]
 
 
 @pytest.mark.req("S1-110", "S1-113")

@@ -111,6 +111,12 @@ def kill(stand: Stand, client: Client, vendor: Vendor) -> list[str]:
     return sent
 
 
+def listed(client: Client) -> list[str]:
+    """What each waiting route waits for, as the list of notifications says it."""
+    page = client.get("/api/v1/notifications?status=queued&pageSize=100").body
+    return [str(route["waitsFor"]) for item in page["items"] for route in item["routes"]]
+
+
 def test_a_dead_endpoint_waits_alone_and_a_probe_closes_its_breaker(stand: Stand) -> None:
     (client,) = stand.start(BREAKER.format(3))
     waiting = kill(stand, client, stand.one)
@@ -125,6 +131,7 @@ def test_a_dead_endpoint_waits_alone_and_a_probe_closes_its_breaker(stand: Stand
     waiting.append(stand.send(client, stand.one))
     told = [str(route["waitsFor"]) for one in waiting for route in client.story(one)["routes"]]
     assert any(said.startswith(f"the breaker of webhook@{name} is open until 20") for said in told)
+    assert any(said.startswith(f"the breaker of webhook@{name} is open until 20") for said in listed(client))
     stand.one.default = Reply()
     for one in waiting:
         story = client.settled(one)
@@ -221,6 +228,10 @@ def test_too_many_requests_slow_one_endpoint_on_both_replicas_and_no_neighbour(s
         story = first.story(one)
         assert (story["status"], story["attemptCount"]) == ("queued", 0)
         assert story["routes"][0]["waitsFor"].startswith(f"webhook@{name} asked for a pause until 20")
+    for client in (first, second):
+        assert sum(said.startswith(f"webhook@{name} asked for a pause until 20") for said in listed(client)) >= len(
+            held
+        )
 
 
 @pytest.mark.parametrize(

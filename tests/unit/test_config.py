@@ -158,6 +158,29 @@ def test_a_value_that_cannot_work_is_refused(tmp_path: Path, text: str, said: st
     assert said in mistake(tmp_path, text)
 
 
+@pytest.mark.req("P-700")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[groups.nobody]\ncap = 3", "groups.nobody: there is no [providers.nobody]"),
+        ("[groups.sandbox]\ncap = 0", "groups.sandbox.cap: must be at least 1"),
+        ("[groups.sandbox.members.acme]\nweight = -1", "weight: -1 is not between 1 and 1000"),
+        ('[groups.sandbox.members.""]\ncap = 1', "write the name of a tenant"),
+        ('[groups.sandbox.members.acme]\ntenant = "acme"', "the name is the tenant"),
+        ('[groups.sandbox]\nby = "none"\n[groups.sandbox.members.acme]', "only tenants and endpoints"),
+        ('[groups.webhook.members."hooks.example.org"]', "write the endpoint as host:port"),
+        ('[groups.webhook.members."https://hooks.example.org/x"]', "write the endpoint as host:port"),
+        ('[groups.webhook.members."a:1"]\n[groups.webhook.members."A:1"]', 'is the same group as members."a:1"'),
+        ("[work.max_in_flight]\nsandbox = 0", "work.max_in_flight.sandbox: must be at least 1"),
+        ("[work.max_in_flight]\nnobody = 3", "work.max_in_flight.nobody: there is no [providers.nobody]"),
+        ("[policy.rate.nobody]\nper_second = 3", 'policy.rate."nobody": there is no [providers.nobody]'),
+        ("[policy.breaker.nobody]\nfailure_threshold = 3", 'policy.breaker."nobody": there is no [providers.nobody]'),
+    ],
+)
+def test_a_limit_that_would_limit_nothing_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    assert said in mistake(tmp_path, text)
+
+
 @pytest.mark.parametrize(
     ("timeout", "lease", "fits"), [(26, 30, True), (27, 30, False), (30, 30, False), (30, 60, True)]
 )

@@ -71,7 +71,7 @@ async def test_gates_hold_single_routes_back_and_let_the_others_go() -> None:
     batch = claims(4)
     batch[1] = msgspec.structs.replace(batch[1], suppression_json=SUPPRESSION)
     desk.leases.take(batch, desk.clock.monotonic())
-    desk.leases.drop(batch[2])
+    desk.leases.drop([batch[2]])
     settlements = await desk.attempts.attempt_many(batch)
     assert [type(one.verdict) for one in settlements] == [Finish, Bury, Defer, Finish]
     assert vendor.batches == [2]

@@ -70,7 +70,7 @@ class Bench:
     async def begin(self, batch: list[Claim], *, lost: Sequence[Claim] = (), setting_out: int | None = None) -> None:
         self.desk.leases.take(batch, self.desk.clock.monotonic())
         for claim in lost:
-            self.desk.leases.drop(claim)
+            self.desk.leases.drop([claim])
         self.in_flight.start(batch)
         expected = len(batch) if setting_out is None else setting_out
         await self.until(lambda: len(self.vendor.under_way) == expected, "calls that have set out")

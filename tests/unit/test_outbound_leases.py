@@ -68,8 +68,8 @@ def test_what_is_not_held_has_no_time_left() -> None:
     leases = Leases(Unused(), clock, lambda _: None, 30.0)
     assert leases.seconds_left(claim(1)) == 0.0
     leases.take([claim(1), claim(2)], clock.monotonic())
-    leases.drop(claim(1))
-    leases.drop(claim(1))
+    leases.drop([claim(1)])
+    leases.drop([claim(1)])
     assert (len(leases), leases.seconds_left(claim(1)), leases.seconds_left(claim(2))) == (1, 0.0, 27.0)
 
 
@@ -111,7 +111,7 @@ async def test_what_was_settled_during_a_renewal_stays_settled() -> None:
 
     class Settling(Renewing):
         async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
-            leases.drop(claim(1))
+            leases.drop([claim(1)])
             return await super().extend(claims)
 
     leases = Leases(Settling(clock, set()), clock, lambda _: None, 30.0)

@@ -6,6 +6,7 @@ import pytest
 
 from carillon.domain.claims import Claim
 from carillon.domain.groups import Groups, endpoint_name, group_number
+from carillon.domain.verdicts import Defer
 from carillon.outbound.places import Places
 from tests.support.dispatches import claim as built
 from tests.support.waiting import some_turns
@@ -198,3 +199,50 @@ def test_two_tenants_at_one_endpoint_are_two_groups_with_a_cap() -> None:
     assert Groups().number("a", "x", "y") == Groups().number("a", "z", None) == group_number("a")
     assert Groups(by="person").number("a", "x", None) != Groups(by="person").number("a", "y", None)
     assert Groups(by="none").number("a", "x", None) == 0
+
+
+@pytest.mark.req("P-701")
+def test_a_cap_holds_for_routes_without_a_tenant_and_counts_one_providers_calls() -> None:
+    mail, texts = Groups(provider="mail", cap=CAP), Groups(provider="texts", cap=CAP)
+    for tenant in (None, "a", "b"):
+        assert mail.number(tenant, "x", None) < 0, "only a number below zero has a cap"
+        assert mail.number(tenant, "x", None) == mail.number(tenant, "y", "z")
+        assert mail.number(tenant, "x", None) != texts.number(tenant, "x", None)
+    assert len({mail.number(tenant, "x", None) for tenant in (None, "a", "b")}) == 3
+    for by in ("none", "person"):
+        first, second = Groups(provider="mail", by=by, cap=CAP), Groups(provider="texts", by=by, cap=CAP)
+        assert first.number(None, "x", None) < 0
+        assert first.number("a", "x", None) != second.number("a", "x", None)
+    hooks, others = Groups(provider="hooks", by="endpoint", cap=CAP), Groups(provider="others", by="endpoint", cap=CAP)
+    assert hooks.number("a", "x", "https://a.example/") == others.number("a", "x", "https://a.example/")
+
+
+@pytest.mark.req("P-703")
+@pytest.mark.parametrize(
+    ("groups", "tenant", "said"),
+    [
+        (Groups(provider="mail", cap=CAP), "a", "its tenant is at 2 of 2 calls"),
+        (Groups(provider="mail", cap=CAP), None, "mail without a tenant is at 2 of 2 calls"),
+        (Groups(provider="mail", by="none", cap=CAP), "a", "mail is at 2 of 2 calls"),
+        (Groups(provider="mail", by="person", cap=CAP), "a", "its person is at 2 of 2 calls"),
+    ],
+)
+def test_what_a_full_group_is_called(groups: Groups, tenant: str | None, said: str) -> None:
+    number = groups.number(tenant, "user:ann", None)
+    assert groups.waits_for(number, CAP) == groups.waits_for(number, CAP + 1) == said
+    assert groups.waits_for(number, CAP - 1) is None
+
+
+@pytest.mark.req("P-702")
+def test_a_route_from_a_provider_without_caps_gets_its_group_before_it_is_called() -> None:
+    groups = {"mail": Groups(provider="mail", cap=CAP), "texts": Groups(provider="texts")}
+    places = Places(groups)
+    own, free = built(token=1, provider="mail", group=-7, lease=9), built(token=2, provider="texts", group=5, lease=9)
+    assert places.without_strays([own, free]) == ([own, free], [])
+    stray = built(token=3, provider="mail", group=5, lease=9, tenant_id="a")
+    sent = built(token=4, provider="mail", group=5, lease=9, abandoned=True)
+    kept, strays = places.without_strays([own, stray, sent, free])
+    assert tokens(kept) == [1, 4, 2], "what another worker may have sent is called at once"
+    (settlement,) = strays
+    assert (settlement.claim.token, settlement.verdict) == (3, Defer(0.0))
+    assert settlement.group == groups["mail"].number("a", stray.recipient_ref, stray.address)

@@ -23,7 +23,7 @@ from carillon.domain.content.parts import MessageRule, PushParts
 from carillon.domain.content.phones import PhoneRules
 from carillon.domain.digests import read_throttle
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.groups import Grouping, GroupRule, Groups, group_number
+from carillon.domain.groups import GROUPED_BY, GroupRule, Groups, endpoint_name, group_number, tenant_number
 from carillon.domain.lanes import Lanes
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import Clock, Dice, Provider
@@ -256,29 +256,27 @@ def rates(settings: Settings) -> Rates:
     return Rates({**found, **named}, {name: rate for name, rate in tenants.items() if rate is not None})
 
 
-_GROUPED_BY: dict[str, Grouping] = {"webhook": "endpoint", "sse": "person"}
-"""Kinds of providers whose groups are not the tenants."""
-
-
 def groups(settings: Settings) -> dict[str, Groups]:
     """How the routes of each provider form groups; in `local` the sandbox stands in and forms them by tenant."""
-    return {name: _groups(options, settings.groups.get(name)) for name, options in settings.providers.items()}
+    return {name: _groups(name, options, settings.groups.get(name)) for name, options in settings.providers.items()}
 
 
-def _groups(options: dict[str, Any], given: GroupSettings | None) -> Groups:
+def _groups(provider: str, options: dict[str, Any], given: GroupSettings | None) -> Groups:
     kind = str(options.get("kind"))
     said = given or GroupSettings()
-    by = said.by or _GROUPED_BY.get(kind, "tenant")
+    by = said.by or GROUPED_BY.get(kind, "tenant")
     cap = said.cap
     if cap is None and kind == "webhook" and by == "endpoint":
         cap = int(options.get("concurrency_per_endpoint", CONCURRENCY_PER_ENDPOINT))
+    capped = cap is not None or any(member.cap is not None for member in said.members.values())
     special = {
-        group_number(member.tenant, name) if by == "endpoint" else group_number(name): GroupRule(
-            member.weight, member.cap
-        )
+        group_number(member.tenant, endpoint_name(f"//{name}"))
+        if by == "endpoint"
+        else tenant_number(name, provider if capped else ""): GroupRule(member.weight, member.cap)
         for name, member in said.members.items()
     }
-    return Groups(by=by, cap=cap, address=options.get("url") if by == "endpoint" else None, special=special)
+    address = options.get("url") if by == "endpoint" else None
+    return Groups(provider=provider, by=by, cap=cap, address=address, special=special)
 
 
 def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> PlanRules:

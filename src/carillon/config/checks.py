@@ -5,8 +5,9 @@ from collections.abc import Mapping
 
 from carillon.config.policies import check_queues
 from carillon.config.sections import Section
-from carillon.config.settings import Settings
+from carillon.config.settings import GroupSettings, Settings
 from carillon.domain.errors import ConfigurationError
+from carillon.domain.groups import GROUPED_BY, endpoint_name
 from carillon.domain.pace import check_rate
 from carillon.domain.people import is_off_day
 
@@ -21,6 +22,9 @@ _PAGE_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]-]{1,255}(?:/[\x21\x23-\x25\x2
 _CALENDAR = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _LONGEST_EMAIL = 254
 _MOST_WEIGHT = 1000
+_ENDPOINT = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+):[0-9]{1,5}")
+_TEMPLATE_SERVICE = "template_service"
+"""It has a breaker and is no provider."""
 
 
 def check(settings: Settings, environ: Mapping[str, str]) -> None:
@@ -144,6 +148,7 @@ def _check_policies(settings: Settings) -> None:
                 f'policy.retry."{name}".timeout_seconds: a call ({seconds:g} s) must be shorter than nine tenths of '
                 f"ledger.lease_seconds ({lease:g} s)"
             )
+    _check_names(settings)
     for name, rate in settings.policy.rate.items():
         rate.checked(f'policy.rate."{name}"')
     for name, tenant in settings.tenant.items():
@@ -153,6 +158,22 @@ def _check_policies(settings: Settings) -> None:
         if min(breaker.failure_threshold, breaker.success_threshold, breaker.half_open_max_probes) < 1:
             raise ConfigurationError(f'policy.breaker."{name}": thresholds and probes must be at least 1')
         breaker.checked(f'policy.breaker."{name}"')
+
+
+def _check_names(settings: Settings) -> None:
+    """Refuse limits of a provider that does not exist: they would limit nothing, and nobody would say so."""
+    names = {name.lower() for name in settings.providers} | {"*"}
+    for name in settings.policy.rate:
+        if name.lower() not in names:
+            raise ConfigurationError(f'policy.rate."{name}": there is no [providers.{name}]')
+    for name in settings.policy.breaker:
+        if name.lower() not in names | {_TEMPLATE_SERVICE}:
+            raise ConfigurationError(f'policy.breaker."{name}": there is no [providers.{name}]')
+    for name, calls in settings.work.max_in_flight.items():
+        if name not in settings.providers:
+            raise ConfigurationError(f"work.max_in_flight.{name}: there is no [providers.{name}]")
+        if calls < 1:
+            raise ConfigurationError(f"work.max_in_flight.{name}: must be at least 1")
 
 
 def _check_lanes(settings: Settings) -> None:
@@ -173,9 +194,28 @@ def _check_groups(settings: Settings) -> None:
             raise ConfigurationError(f"groups.{provider}.cap: must be at least 1")
         for name, member in groups.members.items():
             path = f'groups.{provider}.members."{name}"'
-            if groups.by in ("person", "none"):
-                raise ConfigurationError(f"{path}: only tenants and endpoints have rules of their own")
             if not 1 <= member.weight <= _MOST_WEIGHT:
                 raise ConfigurationError(f"{path}.weight: {member.weight} is not between 1 and {_MOST_WEIGHT}")
             if member.cap is not None and member.cap < 1:
                 raise ConfigurationError(f"{path}.cap: must be at least 1")
+        _check_members(settings, provider, groups)
+
+
+def _check_members(settings: Settings, provider: str, groups: GroupSettings) -> None:
+    """Refuse members that would never be found under the name that they have."""
+    by = groups.by or GROUPED_BY.get(str(settings.providers[provider].get("kind")), "tenant")
+    seen: dict[tuple[str | None, str], str] = {}
+    for name, member in groups.members.items():
+        path = f'groups.{provider}.members."{name}"'
+        if by in ("person", "none"):
+            raise ConfigurationError(f"{path}: only tenants and endpoints have rules of their own")
+        if by == "tenant" and member.tenant is not None:
+            raise ConfigurationError(f"{path}.tenant: the groups of {provider} are tenants, and the name is the tenant")
+        if by == "tenant" and not name:
+            raise ConfigurationError(f"{path}: write the name of a tenant")
+        if by == "endpoint" and not _ENDPOINT.fullmatch(name):
+            raise ConfigurationError(f"{path}: write the endpoint as host:port, such as hooks.example.org:443")
+        same = (member.tenant, endpoint_name(f"//{name}") if by == "endpoint" else name)
+        if same in seen:
+            raise ConfigurationError(f'{path}: is the same group as members."{seen[same]}"')
+        seen[same] = name

@@ -168,6 +168,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """None if the worker called no provider: a breaker was open, or the worker released the claim."""
     suppression: Suppression | None = None
     """The suppression that the provider's answer causes, because it reports the address as dead."""
+    group: int | None = None
+    """The group of the route from now on; None leaves it."""
 
 
 class Settled(StrEnum):

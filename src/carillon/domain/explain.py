@@ -61,6 +61,7 @@ GATES = (
     "paused",
     "endpoint",
     "rate",
+    "turn",
     "breaker",
 )
 """Every gate in the order in which a request meets them; some are there only for requests that they concern."""
@@ -123,10 +124,8 @@ def in_order(steps: Sequence[ExplainStep]) -> list[ExplainStep]:
     return sorted(steps, key=lambda step: GATES.index(step.step))
 
 
-MOST_ATTEMPTS = 100
-"""At most this many attempts of one route are shown."""
-MOST_TURNS = 2000
-"""The limit of the whole simulation: a throttled route may be deferred for days."""
+MOST_ATTEMPTS, MOST_TURNS = 100, 2000
+"""So many attempts of one route are shown, and the whole simulation has so many turns: a deferral may take days."""
 
 _IMAGINED = '{"suppression_id":0,"kind":"invalid","until_ms":null}'
 

@@ -10,8 +10,10 @@ import msgspec
 
 Grouping: TypeAlias = Literal["tenant", "endpoint", "person", "none"]
 
+GROUPED_BY: Mapping[str, Grouping] = {"webhook": "endpoint", "sse": "person"}
+"""Kinds of providers whose groups are not the tenants."""
 EVERYBODY = 0
-"""The group of routes that name no tenant, endpoint or person."""
+"""The group of routes that name no tenant, endpoint or person, where groups have no caps."""
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 _BYTES = 8
 
@@ -26,6 +28,7 @@ class GroupRule(msgspec.Struct, frozen=True):
 class Groups(msgspec.Struct, frozen=True, kw_only=True):
     """How the routes of one provider form groups."""
 
+    provider: str = ""
     by: Grouping = "tenant"
     cap: int | None = None
     """Claims of one group at once, over all processes."""
@@ -49,24 +52,41 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
         cap = self.cap_of(number)
         if calls is None or cap is None or calls < cap:
             return None
-        return f"its {self.by} is at {cap} of {cap} calls"
+        who = f"its {self.by} is"
+        if self.by == "none":
+            who = f"{self.provider} is"
+        elif number == self.number(None, "", None):
+            who = f"{self.provider} without a {self.by} is"
+        return f"{who} at {cap} of {cap} calls"
 
     def turns(self, busy: Collection[int] = (), excluded: Collection[int] = ()) -> "Turns":
         """What a claim must know."""
         return Turns(self.cap, self.special, excluded, busy)
 
     def number(self, tenant_id: str | None, recipient_ref: str, address: str | None) -> int:
-        """The group of a route; negative if groups of this provider have caps."""
+        """The group of a route; negative if groups of this provider have caps.
+
+        A cap counts the calls of one provider, so the groups of two providers differ. An endpoint is one group for all
+        providers that call it.
+        """
+        capped = self.capped
         match self.by:
             case "tenant":
-                found = group_number(tenant_id)
+                found = tenant_number(tenant_id, self.provider if capped else "")
             case "endpoint":
                 found = group_number(tenant_id, endpoint_name(address or self.address or ""))
             case "person":
-                found = group_number(tenant_id, recipient_ref)
+                found = group_number(tenant_id, f"{self.provider}/{recipient_ref}" if capped else recipient_ref)
             case _:
                 found = EVERYBODY
-        return -found if self.capped else found
+        return -(found or group_number(None, f"{self.provider}/")) if capped else found
+
+    def strayed(self, number: int) -> bool:
+        """Whether a route of this provider, in the group of that number, passes by the caps of its groups.
+
+        It came from another provider without caps, or from a time before the settings had one.
+        """
+        return number >= EVERYBODY and self.capped
 
 
 class Turns(msgspec.Struct, frozen=True):
@@ -92,6 +112,11 @@ def group_number(tenant_id: str | None, name: str = "") -> int:
     tenant = tenant_id or ""
     digest = blake2b(f"{len(tenant)}:{tenant}{name}".encode(errors="replace"), digest_size=_BYTES).digest()
     return (int.from_bytes(digest) >> 1) or 1
+
+
+def tenant_number(tenant_id: str | None, provider: str) -> int:
+    """The number of a tenant's group; with a provider, of its calls to that provider."""
+    return group_number(tenant_id, f"{provider}/" if provider else "")
 
 
 @lru_cache(maxsize=65_536)

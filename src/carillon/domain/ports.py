@@ -321,6 +321,10 @@ class LookupLedger(Protocol):
         """The open digests of one person, the first to close first."""
         ...
 
+    async def group_calls(self, group: int) -> int:
+        """How many claims hold a place of this group, over all processes."""
+        ...
+
 
 class ViewedBreakers(Protocol):
     """Breakers that can be read without asking for the right to call."""

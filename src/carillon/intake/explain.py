@@ -115,6 +115,7 @@ class Explainer:
         except BadIntent as error:
             return await self._rejected(walk, intent, error)
         routes = await self._delivery(walk, intent, enrolment, suppressed)
+        await self._turn(walk, intent, enrolment.routes[0])
         first = routes[0]
         outcomes = {route.outcome for route in routes}
         if replayed:
@@ -378,6 +379,15 @@ class Explainer:
             limits.append(one)
         if limits:
             walk.add("rate", "note" if waits else "pass", {"limits": limits})
+
+    async def _turn(self, walk: _Walk, intent: Intent, route: Route) -> None:
+        """How many of its calls the group of the first route has now; a step only where it has to wait for a place."""
+        groups = None if intent.synchronous else self._rules.groups.get(route.provider)
+        if groups is not None and route.group < 0 and (cap := groups.cap_of(route.group)) is not None:
+            calls = await self._ledger.group_calls(route.group)
+            because = groups.waits_for(route.group, calls)
+            detail = {"group": groups.by, "cap": cap, "calls": min(calls, cap)}
+            walk.add("turn", "note" if because else "pass", detail | ({"because": because} if because else {}))
 
     def _endpoint(self, walk: _Walk, claim: Claim, views: Mapping[str, TargetView]) -> None:
         """The endpoint that the first call goes to, with its breaker; a step only where providers have endpoints."""

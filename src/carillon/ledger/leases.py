@@ -1,6 +1,6 @@
 """The leases of this process: what is still open of each batch of claims."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -38,35 +38,41 @@ class LeaseBook:
 
     def took(self, claims: Iterable[Claim]) -> None:
         """Note new claims."""
-        for claim in claims:
-            if claim.lease:
-                self._open.setdefault(claim.lease, set()).add(claim.token)
+        for lease, tokens in _by_lease(claims).items():
+            self._open.setdefault(lease, set()).update(tokens)
 
     def known(self) -> list[int]:
         """Leases of claims that this process has got and not settled."""
         return list(self._open)
 
-    def ended_by(self, claims: Iterable[Claim]) -> "Ended":
+    def ended_by(self, claims: Sequence[Claim]) -> "Ended":
         """What the settlement of these claims ends and frees."""
-        settled: dict[int, set[int]] = {}
-        capped: set[int] = set()
-        for claim in claims:
-            if claim.lease:
-                settled.setdefault(claim.lease, set()).add(claim.token)
-                if claim.group < 0:
-                    capped.add(claim.lease)
+        settled = _by_lease(claims)
+        capped = {claim.lease for claim in claims if claim.group < 0 and claim.lease}
         done = {lease for lease, tokens in settled.items() if self._open.get(lease) == tokens} | self._over
         partly = sorted(capped - done)
         return Ended(sorted(done), partly, [token for lease in partly for token in settled[lease]])
 
     def settled(self, claims: Iterable[Claim], ended: "Ended") -> None:
         """Note that the settlement of these claims is committed, with what it ended."""
-        for claim in claims:
-            left = self._open.get(claim.lease)
+        for lease, tokens in _by_lease(claims).items():
+            left = self._open.get(lease)
             if left is not None:
-                left.discard(claim.token)
+                left -= tokens
                 if not left:
-                    del self._open[claim.lease]
+                    del self._open[lease]
                     # Two settlements at once each left the other's claims open: the next one ends the lease.
-                    self._over.add(claim.lease)
+                    self._over.add(lease)
         self._over.difference_update(ended.leases)
+
+
+def _by_lease(claims: Iterable[Claim]) -> dict[int, set[int]]:
+    """The tokens of claims that share a lease; claims whose own row has the lease are left out."""
+    found: dict[int, set[int]] = {}
+    for claim in claims:
+        lease = claim.lease
+        if lease in found:
+            found[lease].add(claim.token)
+        elif lease:
+            found[lease] = {claim.token}
+    return found

@@ -114,6 +114,7 @@ SETTLEMENT_FIELDS = (
     "error",
     "provider_message_id",
     "duration_ms",
+    "grp",
 )
 
 _record_fields = attrgetter(*RECORD_FIELDS)
@@ -306,6 +307,7 @@ def settlement_values(settlement: Settlement, codec: Codec, *, noted: bool = Tru
         storable(note.error) if note else None,
         storable(note.provider_message_id) if note else None,
         note.duration_ms if note else None,
+        settlement.group,
     )
 
 

@@ -81,8 +81,8 @@ class ClaimTurns:
         if not claims:
             return
         groups: dict[tuple[int, str], set[int]] = {}
-        for claim in claims:
-            groups.setdefault((claim.lane, claim.provider), set()).add(claim.group)
+        for lane, provider, group in {(claim.lane, claim.provider, claim.group) for claim in claims}:
+            groups.setdefault((lane, provider), set()).add(group)
         for want in wants:
             found = groups.get((want.lane, want.provider))
             if found:
@@ -92,11 +92,11 @@ class ClaimTurns:
 
     def finished(self, claims: Sequence[Claim], total: int) -> None:
         """Note which lane filled the claim, if it was filled."""
-        lanes = Counter(claim.lane for claim in claims)
-        self._busy = lanes.most_common(1)[0][0] if len(claims) >= total and lanes else None
+        filled_by = Counter([claim.lane for claim in claims]) if len(claims) >= total else None
+        self._busy = filled_by.most_common(1)[0][0] if filled_by else None
 
 
 def filled(wants: Sequence[Want], found: Sequence[Claim]) -> set[tuple[int, str]]:
     """The lanes and providers that gave all that was asked of them: they may have more."""
-    had = Counter((claim.lane, claim.provider) for claim in found)
+    had = Counter([(claim.lane, claim.provider) for claim in found])
     return {(want.lane, want.provider) for want in wants if had[want.lane, want.provider] >= want.limit}

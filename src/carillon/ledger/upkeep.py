@@ -54,6 +54,11 @@ class UpkeepStore:
     signal: Signal
     _codec: Codec
 
+    async def group_calls(self, group: int) -> int:
+        """How many claims hold a place of this group, over all processes."""
+        row = await self.engine.one("group_calls", {"grp": group})
+        return 0 if row is None else int(row["calls"])
+
     async def story(self, notification_id: str, tenant_id: str | None) -> Story | None:
         found = await self.engine.snapshot(lambda: read_stories([notification_id], tenant_id))
         return found[0] if found else None

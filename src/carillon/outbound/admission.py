@@ -319,13 +319,20 @@ class Admissions:
         tenant = None if tenant_id is None else tenant_target(tenant_id)
         return [name for name in (target, provider, tenant) if name is not None]
 
-    async def waits_for(self, route: Waiting) -> list[HeldTarget]:
-        """What keeps a waiting route from its call now, as the fleet knows it."""
-        if self._targets is None:
-            return []
-        names = self._names(route.provider, route.address, route.tenant_id)
-        views = await self._targets.views([*names, lane_target(route.lane), template_target(route.template_key)])
-        return [held for name, view in views.items() for held in holds(name, view)]
+    async def waits_for(self, routes: Sequence[Waiting]) -> list[list[HeldTarget]]:
+        """What keeps each of these waiting routes from its call now, as the fleet knows it."""
+        if self._targets is None or not routes:
+            return [[] for _ in routes]
+        names = [
+            [
+                *self._names(route.provider, route.address, route.tenant_id),
+                lane_target(route.lane),
+                template_target(route.template_key),
+            ]
+            for route in routes
+        ]
+        views = await self._targets.views({name for each in names for name in each})
+        return [[held for name in each for held in holds(name, views[name])] for each in names]
 
     async def _learn(self, provider: str, ended: Sequence[Ended]) -> None:
         """Slow down where a peer said that calls come too fast; an endpoint that is down may ask for a pause too."""

@@ -199,8 +199,11 @@ class Attempts:
         plain: list[Claim] = []
         alone: list[Claim] = []
         for claim, left in zip(claims, self._leases.all_seconds_left(claims), strict=True):
-            usual = left > 0.0 and (claim.channel, provider) in self._next and self._gate(claim) is None
-            (plain if usual and not claim.forced else alone).append(claim)
+            usual = left > 0.0 and (claim.channel, provider) in self._next
+            if usual and (is_plain(claim) or (self._gate(claim) is None and not claim.forced)):
+                plain.append(claim)
+            else:
+                alone.append(claim)
         found = await self._admissions.admit_many(provider, plain)
         alone += found.refused
         settled: list[Settlement] = []
@@ -212,9 +215,10 @@ class Attempts:
             else:
                 settled.append(self._all_open(claim, [held], states))
         ready: list[Dispatch] = []
+        delays = found.delays
         for claim, left in zip(found.go, self._leases.all_seconds_left(found.go), strict=True):
-            delay = found.delays.get(claim.token, 0.0)
-            if left > 0.0 and not self._leases.expires_within(claim, delay):
+            delay = delays.get(claim.token, 0.0) if delays else 0.0
+            if left > 0.0 and (claim.expires_in is None or not self._leases.expires_within(claim, delay)):
                 ready.append(self._call_within(claim, left, delay))
             else:
                 alone.append(claim)
@@ -314,8 +318,9 @@ class Attempts:
             self._timeouts[claim.policy, claim.lane] = timeout
         if claim.category is not None and self._rules.unsubscribe is not None:
             claim.unsubscribe_url = self._rules.unsubscribe(claim)
-        seconds = timeout if self._rules.outlive_leases else min(timeout, max(left - starts_in, 0.0))
-        return Dispatch(claim, claim.message(), seconds, starts_in)
+        if not self._rules.outlive_leases and left - starts_in < timeout:
+            timeout = max(left - starts_in, 0.0)
+        return Dispatch(claim, claim.message(), timeout, starts_in)
 
     def _since(self, began: float) -> float:
         return (self._clock.monotonic() - began) * 1000
@@ -361,6 +366,23 @@ class Attempts:
 
     def _standing(self, claim: Claim, provider: str) -> Standing:
         return standing_of(claim, provider, self._next.get((claim.channel, provider)), self._dice())
+
+
+def is_plain(claim: Claim) -> bool:
+    """Whether nothing but a breaker, a rate or a pause can keep the claim from its call.
+
+    True spares most claims the gates, one by one: it must be false for each claim that a gate or an operator is about.
+    """
+    return (
+        claim.stopped is None
+        and claim.expires_in is None
+        and claim.suppression_json is None
+        and claim.category is None
+        and not claim.abandoned
+        and claim.attempts_before >= 0
+        and claim.attempt <= claim.max_attempts
+        and claim.channel != "sms"
+    )
 
 
 def noted(provider: str, outcome: Outcome, duration_ms: float) -> AttemptNote:

@@ -53,6 +53,10 @@ class InFlight:
     def start(self, claims: Sequence[Claim]) -> None:
         """Attempt these claims; one that is ahead of its group's places begins when a call of the group has ended."""
         self.claims += len(claims)
+        claims, strays = self._places.without_strays(claims)
+        if strays:
+            gone = [settlement.claim for settlement in strays]
+            self._spawn(gone, partial(self._settler.settle_many, strays))
         calling, back = self._places.admit(claims)
         if back:
             self._spawn(back, partial(self._give_back, back))
@@ -116,8 +120,7 @@ class InFlight:
         finally:
             self.finished += len(claims)
             self.claims -= len(claims)
-            for claim in claims:
-                self._leases.drop(claim)
+            self._leases.drop(claims)
             self._places.settled(claims)
             self.freed.set()
 

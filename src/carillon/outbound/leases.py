@@ -37,11 +37,13 @@ class Leases:
                 # A renewal leaves the moment as the claim has set it.
                 self._expiries.setdefault(claim.token, asked_at + claim.expires_in)
 
-    def drop(self, claim: Claim) -> None:
-        """Forget a settled claim."""
-        self._held.pop(claim.token, None)
-        if claim.expires_in is not None:
-            self._expiries.pop(claim.token, None)
+    def drop(self, claims: Iterable[Claim]) -> None:
+        """Forget settled claims."""
+        forget = self._held.pop
+        for claim in claims:
+            forget(claim.token, None)
+            if claim.expires_in is not None:
+                self._expiries.pop(claim.token, None)
 
     def expires_within(self, claim: Claim, seconds: float = 0.0) -> bool:
         """Whether the claim's notification has expired by then; counted as leases are, so never too late."""
@@ -58,7 +60,9 @@ class Leases:
     def all_seconds_left(self, claims: Iterable[Claim]) -> list[float]:
         """The same for many claims, with one reading of the clock."""
         now, held = self._clock.monotonic(), self._held
-        return [max(0.0, held[claim.token][1] - now) if claim.token in held else 0.0 for claim in claims]
+        return [
+            0.0 if (one := held.get(claim.token)) is None or (left := one[1] - now) < 0.0 else left for claim in claims
+        ]
 
     async def run(self) -> None:
         """Renew all leases every third of their length, until cancelled."""

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
-from carillon.domain.claims import Claim
+from carillon.domain.claims import Claim, Settlement
 from carillon.domain.groups import Groups
+from carillon.domain.verdicts import Defer
 
 Key: TypeAlias = tuple[str, int]
 KEPT_SECONDS = 0.25
@@ -27,6 +28,7 @@ class Places:
 
     def __init__(self, groups: Mapping[str, Groups]) -> None:
         self._groups = groups
+        self._capped = {provider for provider, each in groups.items() if each.capped}
         self._calling: Counter[Key] = Counter()
         self._ahead: dict[Key, deque[Claim]] = {}
         self._full: set[Key] = set()
@@ -37,6 +39,25 @@ class Places:
         self._closed = False
         self.hungry = asyncio.Event()
         """Set when a group that had more waiting could be claimed from again."""
+
+    def without_strays(self, claims: Sequence[Claim]) -> tuple[Sequence[Claim], list[Settlement]]:
+        """The claims whose groups are those of their provider, and settlements that give the others their group.
+
+        A route keeps its group when it moves to another provider, or when the settings get a cap: it would be called
+        beside the cap. A route that another worker may have sent is called: giving it back would forget that.
+        """
+        if not any(claim.group >= 0 and claim.provider in self._capped for claim in claims):
+            return claims, []
+        own: list[Claim] = []
+        strays: list[Settlement] = []
+        for claim in claims:
+            groups = self._groups.get(claim.provider)
+            if groups is None or not groups.strayed(claim.group) or claim.abandoned or not claim.lease:
+                own.append(claim)
+                continue
+            number = groups.number(claim.tenant_id, claim.recipient_ref, claim.address)
+            strays.append(Settlement(claim=claim, verdict=Defer(0.0), group=number))
+        return own, strays
 
     def admit(self, claims: Sequence[Claim]) -> tuple[Sequence[Claim], list[Claim]]:
         """The claims that call now, and those that have to go back, because the call they wait for has ended."""

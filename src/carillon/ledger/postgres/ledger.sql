@@ -272,7 +272,7 @@ SELECT held.token, held.place FROM held WHERE held.ticketed AND held.lease IN (S
 --                           again, the trigger of `routes` takes it out of `due`.
 --   attempt_count           a claim under a ticket did not count its attempt: the settlement does, or the end of the lease. An
 --                           adopted success counts the attempt of the present holder too.
---   ended, freed            leases of which nothing is left, $19, end. A lease of a group with a cap, $20, loses the settled tickets:
+--   ended, freed            leases of which nothing is left, $20, end. A lease of a group with a cap, $21, loses the settled tickets:
 --                           their places are free when the settlement commits, and a repeat frees nothing twice.
 --   locked                  before the routes, in one order: a claim that takes a lease apart does so too.
 --   ON CONFLICT             the claim's token is the attempt's id: a repeat writes no second row, and the last lines give
@@ -282,21 +282,21 @@ SELECT held.token, held.place FROM held WHERE held.ticketed AND held.lease IN (S
 --   alerted                 the alert is written with the dead letter, once: only the changed row returns it.
 -- The sub-selects with IS TRUE stay hash tables; joins planned for ten rows would compare all with all.
 WITH locked AS MATERIALIZED (
-    SELECT l.lease_id FROM leases l WHERE l.lease_id = ANY ($19::bigint[] || $20::bigint[]) ORDER BY l.lease_id FOR UPDATE
+    SELECT l.lease_id FROM leases l WHERE l.lease_id = ANY ($20::bigint[] || $21::bigint[]) ORDER BY l.lease_id FOR UPDATE
 ), ended AS (
-    DELETE FROM leases l USING locked WHERE l.lease_id = locked.lease_id AND l.lease_id = ANY ($19::bigint[])
+    DELETE FROM leases l USING locked WHERE l.lease_id = locked.lease_id AND l.lease_id = ANY ($20::bigint[])
 ), freed AS (
-    UPDATE leases l SET tickets = ARRAY(SELECT t.ticket FROM unnest(l.tickets) AS t (ticket) WHERE t.ticket <> ALL ($21::bigint[]))
-    FROM locked WHERE l.lease_id = locked.lease_id AND l.lease_id = ANY ($20::bigint[])
+    UPDATE leases l SET tickets = ARRAY(SELECT t.ticket FROM unnest(l.tickets) AS t (ticket) WHERE t.ticket <> ALL ($22::bigint[]))
+    FROM locked WHERE l.lease_id = locked.lease_id AND l.lease_id = ANY ($21::bigint[])
 ), clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now, count(*) AS leases FROM locked
 ), given AS MATERIALIZED (
     SELECT * FROM unnest(
         $2::text[], $3::text[], $4::bigint[], $5::text[], $6::float8[], $7::text[], $8::text[], $9::text[],
-        $10::text[], $11::int[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], (SELECT $17::float8[])
+        $10::text[], $11::int[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], (SELECT $17::float8[]), $18::bigint[]
     ) WITH ORDINALITY AS given (
         notification_id, route_id, token, verdict, delay, next_provider, error_classification, error_message,
-        suppression_json, attempt, provider, outcome, classification, error, provider_message_id, duration_ms, place)
+        suppression_json, attempt, provider, outcome, classification, error, provider_message_id, duration_ms, grp, place)
 ), changed AS (
     UPDATE routes r
     SET status = CASE given.verdict
@@ -308,6 +308,7 @@ WITH locked AS MATERIALIZED (
             WHEN r.ticket = given.token THEN r.attempt_count ELSE greatest(r.attempt_count - 1, 0) END,
         next_attempt_at = clock.now + given.delay * interval '1 second',
         provider = coalesce(given.next_provider, r.provider),
+        grp = coalesce(given.grp, r.grp),
         provider_since = CASE WHEN given.verdict = 'fail_over'
             THEN r.attempt_count + CASE WHEN r.ticket = given.token THEN 1 ELSE 0 END ELSE r.provider_since END,
         provider_message_id = coalesce(given.provider_message_id, r.provider_message_id),
@@ -366,7 +367,7 @@ WITH locked AS MATERIALIZED (
         topic, notification_id, route_id, created_at, next_attempt_at, final_attempt_count, failure_message)
     SELECT 'NotificationFailed', notification_id, route_id, clock.now, clock.now, attempt_count, error_message
     FROM clock CROSS JOIN changed
-    WHERE verdict = 'bury' AND lane >= $18::smallint
+    WHERE verdict = 'bury' AND lane >= $19::smallint
 )
 SELECT place, CASE WHEN settled <> 'stale' THEN settled ELSE coalesce((
         SELECT a.settled FROM attempts a

@@ -195,10 +195,35 @@ class _Notifications:
 
     async def show(self, request: Request) -> Reply:
         query = request.query(ShowQuery)
-        view = self._view(request.found, query)
-        lanes = {route["route_id"]: route["lane"] for route in request.found.routes}
-        routes = [await self._waiting(route, view, lanes[route.route_id]) for route in view.routes]
-        return Reply(200, msgspec.structs.replace(view, routes=routes))
+        (view,) = await self._views([request.found], query)
+        return Reply(200, view)
+
+    async def _views(self, stories: Sequence[Story], query: ShowQuery | SearchQuery) -> list[NotificationView]:
+        """Each notification, with what keeps its queued routes from their calls."""
+        views = [self._view(story, query) for story in stories]
+        if self._waits_for is None:
+            return views
+        lanes = {(row["notification_id"], row["route_id"]): row["lane"] for story in stories for row in story.routes}
+        waiting = [
+            Waiting(
+                provider=route.provider,
+                address=route.recipient,
+                tenant_id=view.tenant_id,
+                lane=lanes[view.id, route.route_id],
+                template_key=view.template_key,
+            )
+            for view in views
+            for route in view.routes
+            if route.status == "queued"
+        ]
+        said = iter(await self._waits_for(waiting) if waiting else ())
+        return [
+            msgspec.structs.replace(
+                view,
+                routes=[_waiting(route, next(said)) if route.status == "queued" else route for route in view.routes],
+            )
+            for view in views
+        ]
 
     def _view(self, story: Story, query: ShowQuery | SearchQuery) -> NotificationView:
         for route in story.routes:
@@ -206,20 +231,6 @@ class _Notifications:
             if groups is not None:
                 route["waits_for"] = groups.waits_for(route["grp"], route["group_calls"])
         return notification_view(story, _included(query), chains=self._providers, strict=self._strict)
-
-    async def _waiting(self, route: RouteView, view: NotificationView, lane: int) -> RouteView:
-        """The route, with what keeps it from its call if it is queued."""
-        if self._waits_for is None or route.status != "queued":
-            return route
-        waiting = Waiting(
-            provider=route.provider,
-            address=route.recipient,
-            tenant_id=view.tenant_id,
-            lane=lane,
-            template_key=view.template_key,
-        )
-        said = [route.waits_for, await self._waits_for(waiting)]
-        return msgspec.structs.replace(route, waits_for="; ".join(word for word in said if word) or None)
 
     async def cancel(self, request: Request) -> Reply:
         notification_id: str = request.found.notification["notification_id"]
@@ -245,7 +256,7 @@ class _Notifications:
         found, total = await self.ledger.search({**filters, **place}, query.page_size + 1, offset, most)
         stories, cursor = _STORIES.cut(found, query.page_size, [story.notification for story in found])
         page = NotificationPage(
-            items=[self._view(story, query) for story in stories],
+            items=await self._views(stories, query),
             next_cursor=cursor,
             **counts(query.cursor, query.page, query.page_size, total),
         )
@@ -290,6 +301,12 @@ class _Notifications:
             # No worker would ever claim a route whose provider does not exist.
             if provider not in self._providers.get(channel, ()):
                 raise Problem("VALIDATION_ERROR", f"{provider} is not a provider of the channel of {route_id}")
+
+
+def _waiting(route: RouteView, target: str | None) -> RouteView:
+    """The route with all that it waits for: a place of its group, and what keeps its targets from being called."""
+    said = [word for word in (route.waits_for, target) if word]
+    return msgspec.structs.replace(route, waits_for="; ".join(said) or None)
 
 
 def _included(query: ShowQuery | SearchQuery) -> tuple[str, ...]:

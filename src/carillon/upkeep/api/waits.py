@@ -6,22 +6,21 @@ from carillon.domain.ports import Clock
 from carillon.domain.targets import HeldTarget, Waiting
 from carillon.web.problems import rfc3339_ms
 
-HeldTargets = Callable[[Waiting], Awaitable[Sequence[HeldTarget]]]
-"""From a route to what keeps its call waiting now."""
+HeldTargets = Callable[[Sequence[Waiting]], Awaitable[Sequence[Sequence[HeldTarget]]]]
+"""From routes to what keeps the call of each waiting now."""
 
 
 class Waits:
-    """Says what a route waits for, with the time until which it does."""
+    """Says what routes wait for, with the time until which they do."""
 
     def __init__(self, held: HeldTargets, clock: Clock) -> None:
         self._held = held
         self._clock = clock
 
-    async def __call__(self, route: Waiting) -> str | None:
-        """The sentence; None if no target keeps the route from its call."""
+    async def __call__(self, routes: Sequence[Waiting]) -> list[str | None]:
+        """The sentence about each route; None if no target keeps it from its call."""
         now = self._clock.wall()
-        found = [_sentence(one, now) for one in await self._held(route)]
-        return "; ".join(found) or None
+        return ["; ".join(_sentence(one, now) for one in each) or None for each in await self._held(routes)]
 
 
 def _sentence(held: HeldTarget, now: float) -> str:
