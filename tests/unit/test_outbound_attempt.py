@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
@@ -16,7 +15,7 @@ from carillon.domain.policy import PolicyTable, RetryPolicy
 from carillon.domain.suppressions import Suppression, SuppressionKind, SuppressionTerms
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict
 from carillon.outbound import calls
-from carillon.outbound.attempt import AttemptRules, Attempts, is_plain
+from carillon.outbound.attempt import AttemptRules, Attempts
 from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.leases import Leases
 from tests.support.clocks import ManualClock
@@ -365,22 +364,3 @@ async def test_attempts_before_this_provider_do_not_count_against_it() -> None:
     assert (await Desk(says(Unavailable("503")), says(Sent())).attempt(claim)).verdict == Retry(40.0)
     spent = msgspec.structs.replace(CLAIM, attempt=4, attempts_before=2)
     assert (await Desk(says(Unavailable("503")), says(Sent())).attempt(spent)).verdict == FailOver("second", 80.0)
-
-
-@pytest.mark.req("P-704")
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"stopped": "cancelled"},
-        {"expires_in": 60.0},
-        {"suppression_json": '{"suppression_id":1,"kind":"invalid","until_ms":null}'},
-        {"category": "news"},
-        {"abandoned": True},
-        {"attempts_before": -1},
-        {"attempt": 7},
-        {"channel": "sms"},
-    ],
-)
-def test_only_a_claim_that_no_gate_is_about_passes_by_the_gates(change: dict[str, Any]) -> None:
-    assert is_plain(CLAIM)
-    assert not is_plain(msgspec.structs.replace(CLAIM, **change))

@@ -10,7 +10,15 @@ from carillon.domain.chains import moved_up
 from carillon.domain.claims import first_claim
 from carillon.domain.decide import EXPIRY
 from carillon.domain.digests import WAITS, DigestEntry, DigestRow, join
-from carillon.domain.explain import ExpectedAttempt, ExplainedRoute, RouteOutcome, SimulatedRoute
+from carillon.domain.explain import (
+    ExpectedAttempt,
+    ExplainedRoute,
+    ExplainStep,
+    GateVerdict,
+    RouteOutcome,
+    SimulatedRoute,
+    in_order,
+)
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Enrolment, Route, Status, route_due_ms
 from carillon.domain.people import quiet_until
@@ -23,6 +31,26 @@ MOST_REPEATS = 3
 MOST_DIGESTS = 100
 """So many open digests of one person are looked at for the one that an event would join."""
 PROBING = "goes on like this while the provider fails: a probe of an open breaker spends no attempt"
+
+
+class Walk:
+    """The steps so far; a gate that reports twice keeps its last report."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, ExplainStep] = {}
+
+    def add(self, step: str, verdict: GateVerdict, detail: Mapping[str, Any]) -> None:
+        self._steps[step] = ExplainStep(step, verdict, dict(detail))
+
+    def passed(self, step: str, detail: Mapping[str, Any]) -> None:
+        self.add(step, "pass", detail)
+
+    def detail(self, step: str) -> dict[str, Any] | None:
+        found = self._steps.get(step)
+        return None if found is None else found.detail
+
+    def steps(self) -> list[ExplainStep]:
+        return in_order(list(self._steps.values()))
 
 
 def simulated_routes(

@@ -12,14 +12,12 @@ from carillon.domain.digests import GATE, THROTTLE, WAITS, is_full, recent
 from carillon.domain.errors import BadIntent
 from carillon.domain.explain import (
     ExplainedRoute,
-    ExplainStep,
     Explanation,
     GateVerdict,
     Imagine,
     SimulatedRoute,
     Simulation,
     ViewedWorld,
-    in_order,
     unavailable,
 )
 from carillon.domain.intents import Intent, said_key
@@ -30,7 +28,15 @@ from carillon.domain.suppressions import CLASSIFICATION, SuppressionTerms
 from carillon.domain.targets import TargetView, parts_of
 from carillon.domain.timing import COLLAPSED, EXPIRED, QUIET_HOURS, REACHED
 from carillon.intake.accept import Intake, key_conflict, refuse_queued_only
-from carillon.intake.expected import MOST_DIGESTS, chain_shown, explained_route, gathering, in_places, simulated_routes
+from carillon.intake.expected import (
+    MOST_DIGESTS,
+    Walk,
+    chain_shown,
+    explained_route,
+    gathering,
+    in_places,
+    simulated_routes,
+)
 from carillon.intake.plan import PlanRules
 
 _GATES = {
@@ -49,26 +55,6 @@ _GATES = {
 _USUAL_TERMS = SuppressionTerms()
 LEAST, MOST = 0.0, 1.0
 """The dice that make every jitter shortest and longest."""
-
-
-class _Walk:
-    """The steps so far; a gate that reports twice keeps its last report."""
-
-    def __init__(self) -> None:
-        self._steps: dict[str, ExplainStep] = {}
-
-    def add(self, step: str, verdict: GateVerdict, detail: Mapping[str, Any]) -> None:
-        self._steps[step] = ExplainStep(step, verdict, dict(detail))
-
-    def passed(self, step: str, detail: Mapping[str, Any]) -> None:
-        self.add(step, "pass", detail)
-
-    def detail(self, step: str) -> dict[str, Any] | None:
-        found = self._steps.get(step)
-        return None if found is None else found.detail
-
-    def steps(self) -> list[ExplainStep]:
-        return in_order(list(self._steps.values()))
 
 
 class Explainer:
@@ -98,7 +84,7 @@ class Explainer:
         self._terms = terms
 
     async def explain(self, intent: Intent, mode: Mapping[str, Any]) -> Explanation:
-        walk = _Walk()
+        walk = Walk()
         walk.passed("mode", mode)
         try:
             enrolment = await self._intake.planned(intent, walk.passed)
@@ -127,7 +113,7 @@ class Explainer:
                 break
         return Explanation(outcome=outcome, steps=walk.steps(), routes=routes, code=code, message=message)
 
-    async def _rejected(self, walk: _Walk, intent: Intent, error: BadIntent) -> Explanation:
+    async def _rejected(self, walk: Walk, intent: Intent, error: BadIntent) -> Explanation:
         found = walk.detail("recipient")
         if found is not None and walk.detail("suppression") is None:
             due_ms = intent.scheduled_for_ms
@@ -136,7 +122,7 @@ class Explainer:
         walk.add(gate, "stop", {**(walk.detail(gate) or {}), "code": error.code, "message": str(error)})
         return Explanation(outcome="rejected", steps=walk.steps(), code=error.code, message=str(error))
 
-    async def _throttles(self, walk: _Walk, enrolment: Enrolment) -> Enrolment:
+    async def _throttles(self, walk: Walk, enrolment: Enrolment) -> Enrolment:
         """The enrolment as the ledger would store it: what is too much is skipped or gathered."""
         now_ms, tenant_id = round(self._clock.wall() * 1000), enrolment.notification.tenant_id
         routes, instead = list(enrolment.routes), list(enrolment.digests)
@@ -158,7 +144,7 @@ class Explainer:
                 ]
         return msgspec.structs.replace(enrolment, routes=tuple(routes), digests=tuple(instead))
 
-    async def _digests(self, walk: _Walk, enrolment: Enrolment) -> Enrolment:
+    async def _digests(self, walk: Walk, enrolment: Enrolment) -> Enrolment:
         """The enrolment after its digests have closed: the open ones that its events join, or new ones."""
         tenant_id, now_ms = enrolment.notification.tenant_id, round(self._clock.wall() * 1000)
         for entry in enrolment.digests:
@@ -169,7 +155,7 @@ class Explainer:
                 walk.passed(QUIET_HOURS, {"notBefore": goes, "because": "quiet hours"})
         return enrolment
 
-    async def _suppressions(self, walk: _Walk, enrolment: Enrolment) -> dict[str, dict[str, Any]]:
+    async def _suppressions(self, walk: Walk, enrolment: Enrolment) -> dict[str, dict[str, Any]]:
         """The routes that enrolling would skip because their address is suppressed, each with the suppression."""
         found: dict[str, dict[str, Any]] = {}
         # From the last to the first, so that the step shows the first route.
@@ -195,7 +181,7 @@ class Explainer:
                     found[route.route_id] = row["expires_at"]
         return found
 
-    async def _copies(self, walk: _Walk, route: Route, tenant_id: str | None) -> None:
+    async def _copies(self, walk: Walk, route: Route, tenant_id: str | None) -> None:
         """Name the copies of an email that would not be written to."""
         message = None if route.message_json is None else msgspec.json.decode(route.message_json, type=Message)
         copies = () if message is None or message.mail is None else message.mail.copies
@@ -212,7 +198,7 @@ class Explainer:
             )
 
     async def _held_by(
-        self, walk: _Walk, channel: str, address: str, tenant_id: str | None, due_ms: int | None
+        self, walk: Walk, channel: str, address: str, tenant_id: str | None, due_ms: int | None
     ) -> dict[str, Any] | None:
         row = await self._ledger.suppression_in_force(channel, address, tenant_id, due_ms)
         if row is None:
@@ -223,7 +209,7 @@ class Explainer:
         walk.add("suppression", "stop", {"suppressed": True, **about, **held_by})
         return held_by
 
-    async def _idempotency(self, walk: _Walk, enrolment: Enrolment) -> bool:
+    async def _idempotency(self, walk: Walk, enrolment: Enrolment) -> bool:
         key = enrolment.notification.idempotency_key
         if key is None:
             walk.passed("idempotency", {"key": None})
@@ -242,7 +228,7 @@ class Explainer:
                 return True
 
     async def _delivery(
-        self, walk: _Walk, intent: Intent, enrolment: Enrolment, suppressed: Mapping[str, dict[str, Any]]
+        self, walk: Walk, intent: Intent, enrolment: Enrolment, suppressed: Mapping[str, dict[str, Any]]
     ) -> list[ExplainedRoute]:
         now = self._clock.wall()
         chains = {route.channel: self._rules.channels[route.channel] for route in enrolment.routes}
@@ -281,7 +267,7 @@ class Explainer:
         self._rate(walk, claims[0], target_views)
         return explained
 
-    def _lane(self, walk: _Walk, intent: Intent, enrolment: Enrolment, explained: Sequence[ExplainedRoute]) -> None:
+    def _lane(self, walk: Walk, intent: Intent, enrolment: Enrolment, explained: Sequence[ExplainedRoute]) -> None:
         lane = self._rules.lanes.by_rank(enrolment.routes[0].lane)
         name = self._rules.lanes.name_for(intent.priority, bulk=intent.bulk, synchronous=intent.synchronous)
         detail: dict[str, Any] = {
@@ -299,7 +285,7 @@ class Explainer:
         walk.passed("lane", detail)
         self._expiry(walk, intent, enrolment, explained)
 
-    def _expiry(self, walk: _Walk, intent: Intent, enrolment: Enrolment, explained: Sequence[ExplainedRoute]) -> None:
+    def _expiry(self, walk: Walk, intent: Intent, enrolment: Enrolment, explained: Sequence[ExplainedRoute]) -> None:
         """Until when it is worth sending, what it replaces, and its chain; a step only where the request says so."""
         expires = enrolment.notification.expires_at_ms
         if expires is not None:
@@ -313,7 +299,7 @@ class Explainer:
         if chain is not None:
             walk.add(REACHED, "note", chain)
 
-    def _policy(self, walk: _Walk, intent: Intent, route: Route, explained: ExplainedRoute) -> None:
+    def _policy(self, walk: Walk, intent: Intent, route: Route, explained: ExplainedRoute) -> None:
         lane, policies = self._rules.lanes.by_rank(route.lane), self._rules.policies
         timeout = policies.timeout(route.policy, lane)
         if intent.synchronous and lane.timeout_seconds is not None:
@@ -330,7 +316,7 @@ class Explainer:
         )
 
     def _providers(
-        self, walk: _Walk, route: Route, views: Mapping[str, BreakerView], explained: ExplainedRoute, now: float
+        self, walk: Walk, route: Route, views: Mapping[str, BreakerView], explained: ExplainedRoute, now: float
     ) -> None:
         """The order of failover with the breakers of now, and the first call with the breakers at its time."""
         chain = self._rules.channels[route.channel]
@@ -353,7 +339,7 @@ class Explainer:
         else:
             walk.passed("breaker", detail)
 
-    def _paused(self, walk: _Walk, claim: Claim, views: Mapping[str, TargetView]) -> None:
+    def _paused(self, walk: Walk, claim: Claim, views: Mapping[str, TargetView]) -> None:
         """What operators have paused on the way to the first call; a step only where there is something."""
         names = self._targets.targets_of(claim.provider, claim)
         found = [view.state.paused for name in names if (view := views.get(name)) and view.state.paused is not None]
@@ -361,7 +347,7 @@ class Explainer:
             shown = [{"what": one.what, "by": one.by, "reason": one.reason, "since": one.since_ms} for one in found]
             walk.add("paused", "note", {"paused": shown, "because": str(found[0])})
 
-    def _rate(self, walk: _Walk, claim: Claim, views: Mapping[str, TargetView]) -> None:
+    def _rate(self, walk: Walk, claim: Claim, views: Mapping[str, TargetView]) -> None:
         """The rates that the first call keeps, and until when it waits; a step only where there is one."""
         limits: list[dict[str, Any]] = []
         waits = False
@@ -380,7 +366,7 @@ class Explainer:
         if limits:
             walk.add("rate", "note" if waits else "pass", {"limits": limits})
 
-    async def _turn(self, walk: _Walk, intent: Intent, route: Route) -> None:
+    async def _turn(self, walk: Walk, intent: Intent, route: Route) -> None:
         """How many of its calls the group of the first route has now; a step only where it has to wait for a place."""
         groups = None if intent.synchronous else self._rules.groups.get(route.provider)
         if groups is not None and route.group < 0 and (cap := groups.cap_of(route.group)) is not None:
@@ -389,7 +375,7 @@ class Explainer:
             detail = {"group": groups.by, "cap": cap, "calls": min(calls, cap)}
             walk.add("turn", "note" if because else "pass", detail | ({"because": because} if because else {}))
 
-    def _endpoint(self, walk: _Walk, claim: Claim, views: Mapping[str, TargetView]) -> None:
+    def _endpoint(self, walk: Walk, claim: Claim, views: Mapping[str, TargetView]) -> None:
         """The endpoint that the first call goes to, with its breaker; a step only where providers have endpoints."""
         target = self._targets.target(claim.provider, claim)
         view = None if target is None else views.get(target)

@@ -199,11 +199,8 @@ class Attempts:
         plain: list[Claim] = []
         alone: list[Claim] = []
         for claim, left in zip(claims, self._leases.all_seconds_left(claims), strict=True):
-            usual = left > 0.0 and (claim.channel, provider) in self._next
-            if usual and (is_plain(claim) or (self._gate(claim) is None and not claim.forced)):
-                plain.append(claim)
-            else:
-                alone.append(claim)
+            usual = left > 0.0 and (claim.channel, provider) in self._next and self._gate(claim) is None
+            (plain if usual and not claim.forced else alone).append(claim)
         found = await self._admissions.admit_many(provider, plain)
         alone += found.refused
         settled: list[Settlement] = []
@@ -366,23 +363,6 @@ class Attempts:
 
     def _standing(self, claim: Claim, provider: str) -> Standing:
         return standing_of(claim, provider, self._next.get((claim.channel, provider)), self._dice())
-
-
-def is_plain(claim: Claim) -> bool:
-    """Whether nothing but a breaker, a rate or a pause can keep the claim from its call.
-
-    True spares most claims the gates, one by one: it must be false for each claim that a gate or an operator is about.
-    """
-    return (
-        claim.stopped is None
-        and claim.expires_in is None
-        and claim.suppression_json is None
-        and claim.category is None
-        and not claim.abandoned
-        and claim.attempts_before >= 0
-        and claim.attempt <= claim.max_attempts
-        and claim.channel != "sms"
-    )
 
 
 def noted(provider: str, outcome: Outcome, duration_ms: float) -> AttemptNote:
