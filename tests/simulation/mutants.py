@@ -101,7 +101,7 @@ def judged_by_worlds(mutants: list[Mutant], cores: int) -> Iterator[tuple[Mutant
     try:
         yield from zip(mutants, pool.map(by_worlds, mutants), strict=True)
     finally:
-        # Whoever has no more time must not wait for those that have not begun.
+        # A run whose time is over does not wait for mutants that have not begun.
         pool.shutdown(cancel_futures=True)
 
 
