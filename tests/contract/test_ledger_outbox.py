@@ -189,7 +189,7 @@ async def test_an_alert_about_nothing_is_dropped(engine: Engine) -> None:
 CONTROLS = {
     ("postgres", "fence"): ("postpone_alerts", "AND o.attempt_count = given.tries", ""),
     ("sqlite", "fence"): ("postpone_alerts", "AND attempt_count = :tries", ""),
-    ("postgres", "lane"): ("settle", "AND lane >= $18::smallint", "AND $18::smallint IS NOT NULL"),
+    ("postgres", "lane"): ("settle", "AND lane >= $19::smallint", "AND $19::smallint IS NOT NULL"),
     ("sqlite", "lane"): ("settle_alert", "AND lane >= :alert_from", "AND :alert_from IS NOT NULL"),
     ("postgres", "lease"): (
         "due_alerts",

@@ -52,7 +52,7 @@ LONGEST: dict[int, str] = {
         intake.render._NAME intake.links._SCRIPTED intake.links._UNSAFE intake.jinja.scan._OPENS
         intake.jinja.scan._TOKEN
         intake.jinja.scan._RAW intake.jinja.scan._END_RAW intake.jinja.engine._PATH intake.jinja.engine._NAMED
-        intake.jinja.engine._USED
+        intake.jinja.engine._USED intake.jinja.engine._INNER web.endpoint._SLASH
         intake.jinja.catalogues._NAMED intake.jinja.mail._HOLDER intake.jinja.mail._OPENED intake.jinja.mail._STYLE
         intake.jinja.mail._TABLE intake.jinja.mail._POSITION intake.jinja.mail._SPACES
         intake.jinja.mail._MANY intake.jinja.scan._Lines.__init__/1
@@ -124,10 +124,11 @@ LONGEST: dict[int, str] = {
         upkeep.console.joined._IMPORT upkeep.console.joined._EXPORT upkeep.console.joined._LATER
         upkeep.console.joined._LEFT upkeep.console.joined._SHEET
         patterns._SAID patterns._WHOLE patterns._STEP
-        cli._TYPE cli.options._SEVERAL_WORDS config.checks._CALENDAR
+        cli._TYPE cli.options._SEVERAL_WORDS config.checks._CALENDAR config.checks._ENDPOINT
         upkeep.rehearsals.plan._SHARE upkeep.rehearsals.plan._PART upkeep.rehearsals.plan._RATE
         ledger.adoption._ADOPTS ledger.adoption._COLUMN ledger.adoption._CREATED ledger.adoption._LENGTH
         ledger.adoption._MADE ledger.adoption._WIDENED ledger.adoption._split/1 ledger.migrate._BESIDE_OTHERS
+        ledger.adoption._COPIES ledger.adoption._NEEDED ledger.adoption._UNIQUE
         ledger.migrate._PART ledger.statements._CHOICE ledger.statements.without/1 ledger.tidying._DROPPED
         ledger.migrate._FILE ledger.migrate._ONLINE
         ledger.postgres.pools._SCHEMA ledger.statements._NAME ledger.statements._PARAMETER

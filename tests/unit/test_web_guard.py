@@ -91,7 +91,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
         (
             (
                 "showTemplate listTemplates changeTemplate deleteTemplate listTemplateVersions publishTemplate"
-                " renderTemplate listDeadLetters redriveDeadLetters listRedrives listFailedNotifications listProviders"
+                " listDeadLetters redriveDeadLetters listRedrives listFailedNotifications listProviders"
                 " listActions consoleTemplates listRefunds listDigests showDigest cancelWaiting changeWaiting"
             ),
             ADMINS,
@@ -102,7 +102,11 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             ADMINS_NAMED,
             ADMINS_NAMED,
         ),
-        ("testSendTemplate listSuppressions removeSuppression exportPerson erasePerson", ADMINS_NAMED, ADMINS_NAMED),
+        (
+            "renderTemplate testSendTemplate listSuppressions removeSuppression exportPerson erasePerson",
+            ADMINS_NAMED,
+            ADMINS_NAMED,
+        ),
         ("retryNotification stopRedrive showPayment liftSuppression", ADMINS_FOUND, ADMINS_FOUND),
         ("readTemplateByCode consoleSurface", OF_THE_TENANT, OF_THE_TENANT),
         (

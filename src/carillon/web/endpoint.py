@@ -18,8 +18,8 @@ _SLASH = re.compile("%2F", re.IGNORECASE)
 _NO_SUCH_PATH = "nothing is served under this path"
 _WITH_SLASH = f"{_NO_SUCH_PATH}; a slash inside an id is written %252F"
 MAX_SEGMENT = 255
-LONGEST_PERSON = 2048
-"""A person who is known by a URL has the URL in the id."""
+LONGEST_PERSON = 1024
+"""A person who is known by a URL has the URL in the id; as percent escapes it still fits into the head of a request."""
 
 
 class Header(msgspec.Struct, frozen=True):

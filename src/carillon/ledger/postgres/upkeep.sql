@@ -327,11 +327,11 @@ SELECT 'LOCK TABLE ' || string_agg(quote_ident(name), ', ') || ' IN ACCESS EXCLU
 
 -- name: table_columns
 -- What is in the schema before a migration runs; a view or a type has no columns that could be adopted.
--- Beside the schema public the table of notifications has a schema of its own.
+-- Beside the schema public the table of notifications has a schema of its own; a view of that name is another ledger's, and stays.
 SELECT c.relname::text AS table_name, a.attname::text AS column_name, format_type(a.atttypid, NULL) AS data_type,
        a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' AND a.attgenerated = '' AS must_be_given
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND (c.relkind IN ('r', 'p') OR c.relname <> 'notifications')
   AND c.relnamespace = CASE WHEN c.relname = 'notifications' AND current_schema() = 'public'
                             THEN to_regnamespace('notifications')
                             ELSE to_regnamespace(quote_ident(current_schema())) END

@@ -78,7 +78,7 @@ function overview(queues, held) {
       num("under way"),
       num("delayed"),
       num("failed"),
-      num("age of the next"),
+      num("oldest"),
       num("done"),
       num("retried"),
       num("average"),
