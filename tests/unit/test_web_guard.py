@@ -85,7 +85,6 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
     for names, wide, own in [
         ("send explain", NAMED_WIDE, NAMED_OWN),
         ("health", WELCOMED, WELCOMED),
-        ("sendBatch", OF_THE_TENANT, OF_THE_TENANT),
         ("searchNotifications", SEARCH_WIDE, SEARCH_OWN),
         ("showNotification cancelNotification reportReceipt", FOUND_WIDE, FOUND_OWN),
         (
@@ -102,13 +101,10 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             ADMINS_NAMED,
             ADMINS_NAMED,
         ),
-        (
-            "renderTemplate testSendTemplate listSuppressions removeSuppression exportPerson erasePerson",
-            ADMINS_NAMED,
-            ADMINS_NAMED,
-        ),
+        ("testSendTemplate listSuppressions removeSuppression exportPerson erasePerson", ADMINS_NAMED, ADMINS_NAMED),
+        ("renderTemplate", ADMINS_NAMED, ADMINS_NAMED),
         ("retryNotification stopRedrive showPayment liftSuppression", ADMINS_FOUND, ADMINS_FOUND),
-        ("readTemplateByCode consoleSurface", OF_THE_TENANT, OF_THE_TENANT),
+        ("sendBatch readTemplateByCode consoleSurface", OF_THE_TENANT, OF_THE_TENANT),
         (
             (
                 "listSandboxMessages listDrills showDrill beginDrill endDrill listQueues listJobLogs listFailedMessages"

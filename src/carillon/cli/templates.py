@@ -338,7 +338,7 @@ def _unfit(template: Template, settings: Settings) -> list[str]:
 
 
 def _drafts(folder: Path, settings: Settings, tenant: str | None) -> list[Draft]:
-    found, complaints = _read(folder, settings, read_ledger(settings, lambda ledger: _shared(ledger, tenant), {}))
+    found, complaints = _read(folder, settings, read_ledger(settings, lambda ledger: _shared(ledger, tenant)))
     if complaints:
         raise UnfitTemplates("; ".join(complaints))
     return [Draft.of(template, tenant) for template in found.everything().values()]
