@@ -56,7 +56,13 @@ def test_a_file_that_can_never_be_a_ledger_ends_the_start_with_one_line(tmp_path
 @pytest.mark.req("P-787")
 @pytest.mark.parametrize(
     "command",
-    [("templates", "list"), ("templates", "pull", "texts"), ("templates", "diff", "texts"), ("keys", "list")],
+    [
+        ("templates", "list"),
+        ("templates", "pull", "texts"),
+        ("templates", "diff", "texts"),
+        ("templates", "push", "texts", "--dry-run"),
+        ("keys", "list"),
+    ],
     ids=" ".join,
 )
 def test_a_command_that_only_reads_creates_no_ledger(tmp_path: Path, command: tuple[str, ...]) -> None:

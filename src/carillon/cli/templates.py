@@ -1,7 +1,9 @@
 """`carillon templates`: a folder of templates beside the ledger: check, diff, push, pull, preview and test-send."""
 
+import asyncio
 import json
 import shutil
+from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -85,8 +87,9 @@ def push(
     """Write the templates of a folder into the ledger, all or none; an unchanged template gets no new version."""
     settings = load(blueprint, config)
     drafts = _drafts(folder, settings, tenant)
-    default = settings.locale.default
-    told = with_ledger(settings, lambda ledger: _push(ledger, drafts, default, dry_run=dry_run))
+    work = partial(_push, drafts=drafts, locale=settings.locale.default, dry_run=dry_run)
+    # A dry run does not create a ledger either: every template would be new in it.
+    told = (read_ledger(settings, work) or asyncio.run(work(None))) if dry_run else with_ledger(settings, work)
     if as_json:
         print_json({"items": told, "dryRun": dry_run})
         return
@@ -361,8 +364,9 @@ async def _shared(ledger: Ledger, tenant: str | None) -> Shared:
     return {(one.template_key, one.channel, one.locale): one.template() for one in found if one.kind != "message"}
 
 
-async def _push(ledger: Ledger, drafts: list[Draft], default_locale: str, *, dry_run: bool) -> list[dict[str, Any]]:
-    current = await ledger.current_templates([(draft.tenant_id, draft.template_key) for draft in drafts])
+async def _push(ledger: Ledger | None, drafts: list[Draft], locale: str, *, dry_run: bool) -> list[dict[str, Any]]:
+    names = [(draft.tenant_id, draft.template_key) for draft in drafts]
+    current = [] if ledger is None else await ledger.current_templates(names)
     tenant = drafts[0].tenant_id if drafts else None
     held = {(one.template_key, one.channel, one.locale): one for one in current if one.tenant_id == tenant}
     pairs = [_with_names(draft, held.get((draft.template_key, draft.channel, draft.locale))) for draft in drafts]
@@ -370,17 +374,18 @@ async def _push(ledger: Ledger, drafts: list[Draft], default_locale: str, *, dry
     changed = [
         draft
         for draft, there in pairs
-        if there is None
-        or template_folder.files_of(there, default_locale) != template_folder.files_of(draft, default_locale)
+        if there is None or template_folder.files_of(there, locale) != template_folder.files_of(draft, locale)
     ]
-    made = [] if dry_run else await ledger.add_templates(changed, new_id)
+    made = [] if dry_run or ledger is None else await ledger.add_templates(changed, new_id)
     versions = {(one.template_key, one.channel, one.locale): one.version for one in made}
     return [
         {
             "templateKey": draft.template_key,
             "channel": draft.channel,
             "locale": draft.locale,
-            "version": versions.get((draft.template_key, draft.channel, draft.locale), _next(draft, there, changed)),
+            "version": versions.get(
+                (draft.template_key, draft.channel, draft.locale), (there.version if there else 0) + (draft in changed)
+            ),
             "written": draft in changed,
         }
         for draft, there in pairs
@@ -392,7 +397,3 @@ def _with_names(draft: Draft, there: StoredTemplate | None) -> tuple[Draft, Stor
     if there is None:
         return draft, None
     return msgspec.structs.replace(draft, name=there.name, description=there.description), there
-
-
-def _next(draft: Draft, there: StoredTemplate | None, changed: list[Draft]) -> int:
-    return (0 if there is None else there.version) + (draft in changed)
