@@ -22,7 +22,6 @@ def text(outcome: Outcome, topology: str) -> str:
     """The figures as Markdown."""
     whole = topology == "WholeServers"
     topology = "servers in their highly available form" if whole else "one server of each kind"
-    verdict = "everything holds" if outcome.sound else "something does not hold"
     suffered = outcome.suffered
     lines = [
         f"Run of {time.strftime('%Y-%m-%d')}: {outcome.seconds / 60:.1f} minutes, {len(outcome.faults)} faults,",
@@ -34,17 +33,31 @@ def text(outcome: Outcome, topology: str) -> str:
         *_totals(outcome),
         "",
         f"Everything was terminal {outcome.quiet_seconds:.0f} s after the end of the load.",
-        f"{outcome.restarts} processes were started again. The verdict of the checker: **{verdict}**.",
+        f"{outcome.restarts} processes were started again. The verdict of the checker: **{outcome.verdict}**.",
         "",
         *([f"The run ended early: {suffered.ended_early}.", ""] if suffered.ended_early else []),
         *([f"Could not be made: {'; '.join(suffered.not_struck)}.", ""] if suffered.not_struck else []),
-        *([] if outcome.sound else ["```text", outcome.wrong(), "```", ""]),
+        *reasons(outcome),
         "Each cell: lost / repeated (in flight at the fault) / latest end after the acceptance in seconds /",
         "longest time without an acceptance in seconds.",
         "",
         *_cells(outcome),
     ]
     return "\n".join(lines)
+
+
+def reasons(outcome: Outcome) -> list[str]:
+    """The promises that were not kept, and apart from them what an operator would have had to repair."""
+    broken, troubles = outcome.broken(), outcome.suffered.troubles
+    healed = [
+        "Did not heal by itself in time, and was repaired as an operator would:",
+        "",
+        "```text",
+        *troubles,
+        "```",
+        "",
+    ]
+    return [*(["```text", *broken, "```", ""] if broken else []), *(healed if troubles else [])]
 
 
 def _totals(outcome: Outcome) -> list[str]:

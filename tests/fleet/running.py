@@ -80,7 +80,15 @@ class Outcome:
         return not self.wrong()
 
     def wrong(self) -> str:
-        """What does not hold, in words."""
+        """What does not hold and what did not heal by itself, in words."""
+        return "\n".join([*self.broken(), *self.suffered.troubles])
+
+    @property
+    def verdict(self) -> str:
+        return "something does not hold" if self.broken() else "everything holds"
+
+    def broken(self) -> list[str]:
+        """The promises that Carillon did not keep; a server that does not come back is none of them."""
         said = [
             f"{crew}: {name} {len(found)}: {found[:3]}"
             for crew, each in self.figures.items()
@@ -91,7 +99,7 @@ class Outcome:
             said.append(f"everything was terminal only after {self.quiet_seconds:.0f} s")
         if None in self.exits:
             said.append(f"{self.exits.count(None)} processes did not end within a minute")
-        return "\n".join([*said, *self.suffered.troubles])
+        return said
 
 
 class Fleet:

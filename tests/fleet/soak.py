@@ -94,12 +94,12 @@ async def run(servers: Callable[[], Servers], plan: Plan, say: Callable[[str], N
 def text(outcome: Outcome, samples: list[Sample]) -> str:
     asked = outcome.plan.rate
     rate = outcome.accepted / outcome.seconds
-    verdict = "everything holds" if outcome.sound else "something does not hold"
     lines = [
         f"Run of {time.strftime('%Y-%m-%d')}: {outcome.seconds / 60:.1f} minutes, {asked:.0f} a second asked for,",
         f"{rate:.0f} a second accepted ({outcome.accepted} in all), a fault every minute: {', '.join(outcome.faults)}.",
-        f"Verdict of the checker: **{verdict}**. Machine: {page.machine()}.",
+        f"Verdict of the checker: **{outcome.verdict}**. Machine: {page.machine()}.",
         "",
+        *page.reasons(outcome),
         "| minute | MB of a process | descriptors | connections | tables, MB | indexes, MB | routes | bytes of each |",
         "| ---: " * 8 + "|",
     ]
