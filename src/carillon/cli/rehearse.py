@@ -78,6 +78,9 @@ def rehearse(  # noqa: PLR0917 - a command line has many options
         seed=seed,
     )
     plan = plan_of(question, settings.channels)
+    if chart_file is not None and not chart_file.parent.is_dir():
+        # Said before minutes of playing, not after them.
+        raise ConfigurationError(f"--chart: {chart_file} cannot be written: there is no folder {chart_file.parent}")
     figures = _played(settings, plan, quiet=as_json)
     _write(chart_file, figures, plan)
     if not as_json:
@@ -163,6 +166,10 @@ def verdict(figures: Figures) -> str:
         return f"{counted(figures.waiting, 'notification')} still waited when the rehearsal ended."
     if figures.given_up:
         return f"{counted(figures.given_up, 'notification')} would have become dead letters."
+    if figures.skipped:
+        return f"{counted(figures.skipped, 'notification')} would have been skipped."
+    if not figures.accepted:
+        return "No notification arrived: the load is too low for this time."
     if figures.late:
         return f"Everybody would have been told, {counted(figures.late, 'notification')} late."
     return "Everybody would have been told in time."
