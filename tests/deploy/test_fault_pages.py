@@ -90,7 +90,8 @@ def test_what_runbook_pages_name_exists() -> None:
 
 @pytest.mark.req("P-873")
 @pytest.mark.parametrize(
-    "said", ["`lease_gone` in the log", "`work.concurency`", "`trouble` with `settle` or `setle`", "`carillon_lost_total`"]
+    "said",
+    ["`lease_gone` in the log", "`work.concurency`", "`trouble` with `settle` or `setle`", "`carillon_lost_total`"],
 )
 def test_a_name_that_does_not_exist_is_noticed(said: str) -> None:
     assert len(unknown(f"What is seen: {said}.")) == 1

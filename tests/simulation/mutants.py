@@ -145,7 +145,12 @@ def judged_by_tests(mutants: list[Mutant], cores: int, *, near: bool) -> Iterato
 _NAMES_ITS_ROUTE = "the ticket alone names the route; the key lets SQLite find the row without a search"
 _NO_COST = "only saves work: what it lets through is refused by the next statement of the transaction"
 _NOT_PLAYED = "worlds have no suppressions, preferences or chains: tests/contract has"
+_TICKET = "the ticket alone names the row; the key lets SQLite find it without a search"
 WHY: Mapping[str, str] = {
+    "take_due: lane = :lane": _TICKET,
+    "take_due: provider = :provider": _TICKET,
+    "take_due: grp = :grp": _TICKET,
+    "take_due: due_at = :due_at": _TICKET,
     "settle_finished: notification_id = :notification_id": _NAMES_ITS_ROUTE,
     "settle_finished: route_id = :route_id": _NAMES_ITS_ROUTE,
     "settle_finished: status IN ('pending', 'failed')": "a route that has ended has no ticket and no token any more",

@@ -78,14 +78,18 @@ def rehearse(  # noqa: PLR0917 - a command line has many options
         seed=seed,
     )
     plan = plan_of(question, settings.channels)
-    if chart_file is not None and not chart_file.parent.is_dir():
-        # Said before minutes of playing, not after them.
-        raise ConfigurationError(f"--chart: {chart_file} cannot be written: there is no folder {chart_file.parent}")
+    _refuse_no_folder(chart_file)
     figures = _played(settings, plan, quiet=as_json)
     _write(chart_file, figures, plan)
     if not as_json:
         return show(figures, plan)
     return typer.echo(msgspec.json.encode(figures))
+
+
+def _refuse_no_folder(path: Path | None) -> None:
+    """Before minutes of playing, not after them."""
+    if path is not None and not path.parent.is_dir():
+        raise ConfigurationError(f"--chart: {path} cannot be written: there is no folder {path.parent}")
 
 
 def _write(path: Path | None, figures: Figures, plan: RehearsalPlan) -> None:
