@@ -6,7 +6,9 @@ and nothing behind it is ever read. The readers here replace those readers in th
 client in the process: they read what the client reads, and something instead of raising.
 """
 
+import asyncio
 import struct
+from collections.abc import Coroutine
 from datetime import datetime
 from typing import Any
 
@@ -26,6 +28,18 @@ async def connect(url: str, **options: Any) -> AbstractConnection:  # noqa: ANN4
     """Connect as `aio_pika.connect` does."""
     made: AbstractConnection = await aio_pika.connect(url, **options)
     return made
+
+
+async def answered_within(seconds: float, call: Coroutine[Any, Any, object]) -> None:
+    """Wait for the broker's answer to a call, and no longer than `seconds`; the call itself goes on after that.
+
+    The client closes the channel of a call that is cancelled or has a timeout, and the broker then delivers everything
+    again that was read on this channel and is not acknowledged yet.
+    """
+    asked = asyncio.create_task(call)
+    # Nobody waits any more for a call that fails after its time.
+    asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+    await asyncio.wait({asked}, timeout=seconds)
 
 
 def read_short_text(value: bytes) -> tuple[int, str]:

@@ -2,22 +2,29 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from redis.asyncio import BlockingConnectionPool, Redis
 
+from carillon.compose.ledger import LedgerPart
+from carillon.compose.outbound import BreakersPart
+from carillon.compose.process import process_of
+from carillon.config.reading import load
 from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, State, admit, record
-from carillon.domain.events import BreakerChanged, Event
+from carillon.domain.events import BreakerChanged, Event, Trouble
 from carillon.outbound.breakers import MemoryBreakers, RecoverableBreakers
 from carillon.outbound.breakers.redis import RedisBreakers
 from carillon.outbound.breakers.shared import BreakerLedger, LedgerBreakers
 from tests.support.clocks import ManualClock
 from tests.support.examples import examples
 from tests.support.ledger_engines import Engine, PostgresEngine, SqliteEngine
+from tests.support.waiting import until
 
 POLICIES = {
     "*": BreakerPolicy(failure_threshold=5, open_seconds=60.0),
@@ -298,3 +305,38 @@ async def test_a_tripped_breaker_is_open_at_once_and_only_for_its_time(home: Hom
     assert await home.breakers.admit("other") is Admission.PROBE
     await home.breakers.trip("other")
     assert await home.state("other") is State.OPEN
+
+
+@pytest.mark.req("P-872")
+async def test_a_question_that_outlives_its_asker_is_no_trouble_at_the_end_of_the_process(
+    ledger_dsn: str, tmp_path: Path
+) -> None:
+    """At a stop under load the worker cancels who asks a breaker, and then the process closes its ledger."""
+    path = tmp_path / "shared.toml"
+    path.write_text(f'extends = "local"\n[ledger]\nurl = "{ledger_dsn}"\nshare_breakers = true\n')
+    events: list[Event] = []
+    process = process_of(load(None, path, {}), events.append)
+    ledger = LedgerPart(process)
+    breakers = BreakersPart(process, ledger)
+    rival = await asyncpg.connect(ledger_dsn)
+    async with AsyncExitStack() as stack:
+        await ledger.open(stack)
+        await breakers.open(stack)
+        await breakers.breakers.record("sandbox", ok=False)
+        await rival.execute("BEGIN; LOCK TABLE breakers IN ACCESS EXCLUSIVE MODE")
+        asking = asyncio.create_task(breakers.breakers.admit("sandbox"))
+        await until(lambda: _waits(rival), timeout=30, what="a statement that waits for the breaker")
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        (question,) = [task for task in asyncio.all_tasks() if "Coalescer" in repr(task.get_coro())]
+    await asyncio.wait([question], timeout=30)
+    await rival.close()
+    assert question.done()
+    assert not [event for event in events if isinstance(event, Trouble)]
+
+
+async def _waits(connection: "asyncpg.Connection[asyncpg.Record]") -> bool:
+    # Inside of a transaction PostgreSQL shows what it has shown before.
+    await connection.execute("SELECT pg_stat_clear_snapshot()")
+    here = "datname = current_database() AND wait_event_type = 'Lock'"
+    return bool(await connection.fetchval(f"SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE {here})"))

@@ -180,3 +180,40 @@ async def test_a_password_that_is_wrong_is_trouble() -> None:
         async with client(server.port, password="right") as redis, home(redis) as here:
             await add(redis, 1)
             await here.until_accepted(1)
+
+
+async def _cut_all_but_the_reader(redis: Redis) -> None:
+    """Close idle connections, as servers and balancers do."""
+    for each in await redis.client_list(_type="normal"):
+        if each["cmd"] not in ("xread", "client|list"):
+            await redis.client_kill_filter(_id=each["id"])
+
+
+@pytest.mark.req("P-870")
+async def test_entries_of_a_former_primary_hide_none_of_the_new_one() -> None:
+    """Both take writes for a moment: the reader has an entry of one, and must not store its id as read in the other."""
+    with servers.Redis(appendonly=True) as former, servers.Redis(appendonly=True) as new:
+        async with (
+            client(former.port) as old,
+            client(new.port) as today,
+            FaultProxy("127.0.0.1", former.port) as proxy,
+            client(proxy.port) as redis,
+            home(redis) as here,
+        ):
+            await today.replicaof("127.0.0.1", str(former.port))
+            ids = await add(old, *range(3))
+            await offset_becomes(today, ids[-1])
+            await today.replicaof("NO", "ONE")
+            proxy.lead_to(new.port)
+            here.ledger.open.clear()
+            milliseconds = int(ids[-1].partition("-")[0]) + 1000
+            ids += await add(today, "younger on the new one", entry_id=f"{milliseconds}-0")
+            ids += await add(old, "on the former one", entry_id=f"{milliseconds + 1}-0")
+            await becomes(lambda: ids[-1:] in here.ledger.offered, "the entry of the former primary")
+            await _cut_all_but_the_reader(old)
+            here.ledger.open.set()
+            await here.until_accepted(4)
+            await off_loop(former.kill)
+            ids += await add(today, "last", entry_id=f"{milliseconds + 2}-0")
+            await here.until_accepted(5)
+            await becomes(lambda: sorted(here.ledger.accepted) == ids, f"{ids}, got {here.ledger.accepted}")

@@ -198,7 +198,7 @@ def test_the_stored_offset_is_the_furthest_of_all_by_number(redis_url: str, ids:
             await redis.delete(OFFSET, COUNT)
             furthest = ids[0]
             for number, entry in enumerate(ids):
-                moved = await offsets(redis).advance(Position(entry, number))
+                moved = await offsets(redis).advance(redis.execute_command, Position(entry, number))
                 furthest = max(furthest, entry)
                 assert moved is (furthest == entry)
                 assert await redis.get(OFFSET) == id_text(furthest)
@@ -212,15 +212,15 @@ async def test_comparing_ids_as_text_would_be_noticed(redis_url: str, monkeypatc
     assert script.count(line) == 1
     monkeypatch.setattr(redis_stream_offset, "_OFFSET", script.replace(line, ""))
     async with Redis.from_url(redis_url, decode_responses=True) as redis:
-        await offsets(redis).advance(Position((1, 9), 1))
-        assert not await offsets(redis).advance(Position((1, 10), 2)), "9 is not more than 10"
+        await offsets(redis).advance(redis.execute_command, Position((1, 9), 1))
+        assert not await offsets(redis).advance(redis.execute_command, Position((1, 10), 2)), "9 is not more than 10"
 
 
 @pytest.mark.parametrize("stored", ["7", "7-0", "007-00"])
 async def test_an_offset_written_by_hand_is_understood(redis: Redis, stored: str) -> None:
     await redis.set(OFFSET, stored)
-    assert await offsets(redis).load() == Position((7, 0), None)
-    assert not await offsets(redis).advance(Position((6, 9), 6))
+    assert await offsets(redis).load(redis.execute_command) == Position((7, 0), None)
+    assert not await offsets(redis).advance(redis.execute_command, Position((6, 9), 6))
     assert await redis.get(OFFSET) == stored
-    assert await offsets(redis).advance(Position((7, 1), 7))
-    assert await offsets(redis).load() == Position((7, 1), 7)
+    assert await offsets(redis).advance(redis.execute_command, Position((7, 1), 7))
+    assert await offsets(redis).load(redis.execute_command) == Position((7, 1), 7)

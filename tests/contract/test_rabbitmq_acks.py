@@ -151,3 +151,39 @@ async def test_checks_that_are_given_up_half_way_cost_no_connection(rabbitmq: Ra
         await asyncio.wait_for(holding, 30)
     assert [event for event in events if isinstance(event, Trouble)] == []
     assert len(arrived) == MESSAGES, "nothing was delivered twice"
+
+
+@pytest.mark.req("P-871")
+async def test_a_broker_that_is_slow_to_end_a_consumer_closes_no_channel(
+    rabbitmq: RabbitMQ, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a stop under load: what is in flight is still acknowledged, and not delivered again."""
+    arrived: list[Delivery] = []
+    events: list[Event] = []
+    async with FaultProxy("127.0.0.1", rabbitmq.port) as proxy:
+        url = f"amqp://guest:guest@{proxy.address}/"
+        line = BrokerConnection(
+            BrokerRules(url=url, queue=queue, failed_queue=f"{queue}.failed", prefetch=MESSAGES),
+            arrived=arrived.append,
+            lost=lambda: None,
+            observer=events.append,
+            dice=random.Random(1).random,
+        )
+        holding = asyncio.create_task(line.run())
+
+        async def all_here() -> bool:
+            return len(arrived) == MESSAGES
+
+        await until(all_here, timeout=30, what="every message")
+        with monkeypatch.context() as patched:
+            patched.setattr(rabbitmq_acks, "_LEAVE_SECONDS", 0.2)
+            proxy.pause()
+            await line.stop_consuming()
+        proxy.resume()
+        for delivery in arrived:
+            delivery.ack()
+        await line.aclose()
+        holding.cancel()
+        await asyncio.gather(holding, return_exceptions=True)
+    assert await _inside(rabbitmq.url, queue) == set()
+    assert not [event for event in events if isinstance(event, Trouble)]

@@ -1,10 +1,14 @@
 """Every fault of the crash ledger has a runbook page that says what is seen, what happens by itself, and what to do."""
 
 import re
+from functools import cache
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from carillon.domain import events
+from tests.deploy.prometheus import exported
 from tests.deploy.test_observe import RULES
 from tests.fleet.faults import FAULTS
 from tests.support.sources import ROOT
@@ -48,3 +52,46 @@ def test_a_page_names_the_alarms_that_fire_each_with_its_own_page(page: Path) ->
     # An alarm that the rest of the page speaks of is in the list.
     spoken = {name for name in own if re.search(rf"\b{name}\b", page.read_text())}
     assert spoken == {name for name, _ in found}
+
+
+RUNBOOK = sorted((ROOT / "docs" / "runbook").glob("**/*.md"))
+NAME = re.compile(r"`([a-z][a-z0-9]*(?:[_.][a-z0-9_]+)+)`")
+TROUBLE = re.compile(r"`trouble` with ((?:`\w+`(?:, | or )?)+)")
+METRIC = re.compile(r"`(carillon_\w+)`")
+OTHERS = {"pg_stat_replication", "pause_minority", "replication.factor", "min.insync.replicas"}
+"""Names of PostgreSQL, RabbitMQ and Kafka."""
+
+
+@cache
+def spoken() -> tuple[set[str], set[str]]:
+    """The words of the code, those of its log events among them, and what it writes in quotes."""
+    kinds = {".py", ".toml", ".sql", ".lua"}
+    text = "\n".join(file.read_text() for file in (ROOT / "src").rglob("*") if file.suffix in kinds)
+    logged = {str(kind.__struct_config__.tag) for kind in get_args(events.Event)}
+    return set(re.findall(r"\w+", text)) | logged, set(re.findall(r'"(\w+)"', text))
+
+
+def unknown(text: str) -> list[str]:
+    """What a page names and Carillon does not have: settings, log events, places of trouble, metrics."""
+    words, quoted = spoken()
+    metrics = {name for made in exported().values() for name in made}
+    found = [name for name in METRIC.findall(text) if not any(metric.startswith(name) for metric in metrics)]
+    for name in set(NAME.findall(text)) - OTHERS - set(METRIC.findall(text)):
+        found += [name] if any(word not in words for word in name.split(".")) else []
+    for places in TROUBLE.findall(text):
+        found += [place for place in re.findall(r"`(\w+)`", places) if place not in quoted]
+    return found
+
+
+@pytest.mark.req("P-873")
+def test_what_runbook_pages_name_exists() -> None:
+    assert {page.name: names for page in RUNBOOK if (names := unknown(page.read_text()))} == {}
+
+
+@pytest.mark.req("P-873")
+@pytest.mark.parametrize(
+    "said",
+    ["`lease_gone` in the log", "`work.concurency`", "`trouble` with `settle` or `setle`", "`carillon_lost_total`"],
+)
+def test_a_name_that_does_not_exist_is_noticed(said: str) -> None:
+    assert len(unknown(f"What is seen: {said}.")) == 1

@@ -42,6 +42,7 @@ WRONGS = (
     *("lost", "split", "unfinished", "given_up", "never_sent"),
     *("settled_twice", "renamed", "unexplained", "over_bound", "unread"),
 )
+INTENTS = "notification:intents"
 _OPEN = {"pending", "failed", "processing", "retrying", "not_pushed", None}
 _GIVEN_UP = {"dead_letter"}
 
@@ -105,6 +106,8 @@ class Figures:
     over_bound: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     """Why the store of this crew could not be read."""
+    gone: list[str] = field(default_factory=list)
+    """Of the lost ones: what the producer's own Redis no longer has, so that nobody could have read it."""
     repeats: int = 0
     last_ended: float = 0.0
     windows: dict[str, Cell] = field(default_factory=dict)
@@ -186,6 +189,14 @@ def _streams(url: str) -> Iterable[Send]:
             key = re.search(r"user:user-(.*)$", sent)
             yield key[1] if key else sent, sent, int(entry_id.partition(b"-")[0]) / 1000
     client.close()
+
+
+def gone(url: str, works: Iterable[Work]) -> list[str]:
+    """The work of which today's primary of Redis has no entry: a replica had it, and another one was promoted."""
+    client: Any = redis.Redis.from_url(url, socket_timeout=MOST_SECONDS)
+    found = [work.key for work in works if not any(client.xrange(INTENTS, entry, entry) for entry in work.ids)]
+    client.close()
+    return found
 
 
 def _taken(path: Path) -> Iterable[dict[str, Any]]:
@@ -301,6 +312,8 @@ async def check(folder: Path) -> dict[str, Figures]:
             figures.unread.append(f"{type(error).__name__}: {error}")
             continue
         judge(figures, works, by_id=crew.startswith(("local", "listo", "billing")), sent=crew != "billing")
+        if crew == "galaxy" and figures.lost:
+            figures.gone = gone(store["redis"], [works[key] for key in figures.lost])
         count_repeats(figures, works, windows)
         count_times(figures, works, windows)
     return found

@@ -282,7 +282,8 @@ class Sse(Crew):
 
     def settings(self) -> str:
         return (
-            '[task_picker]\npoll_interval = "200ms"\nlease_duration = "12s"\n'
+            # As patient as the others: with the usual three attempts a reader who is slow thrice is given up.
+            '[task_picker]\npoll_interval = "200ms"\nlease_duration = "12s"\nmax_retries = 1000\n'
             "[kafka]\nsession_timeout_ms = 6000\n[sse]\npresence_seconds = 5\n"
         )
 

@@ -92,7 +92,7 @@ class Outcome:
         said = [
             f"{crew}: {name} {len(found)}: {found[:3]}"
             for crew, each in self.figures.items()
-            for name in checker.WRONGS
+            for name in (*checker.WRONGS, "gone")
             if (found := getattr(each, name))
         ]
         if self.quiet_seconds > QUIET:

@@ -186,6 +186,7 @@ def test_the_child_ends_with_its_server(folder: Path, way: str) -> None:
 
 WRONG = {
     "outages": ({**SHORT, "outages": ["nobody 5m"]}, "outages", "the providers are"),
+    "too late": ({**SHORT, "outages": ["first 5m at 9h"]}, "outages", "after the last notification"),
     "load": ({**SHORT, "load": "often"}, "load", "is not a rate"),
     "for": ({**SHORT, "for": "soon"}, "for", "is not a duration"),
     "mix": ({**SHORT, "mix": ["fax"]}, "mix", "no channel 'fax'"),

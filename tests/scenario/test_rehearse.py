@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from carillon.cli import app
+from carillon.cli.rehearse import verdict
 from carillon.config.reading import load
 from carillon.config.settings import Settings
 from carillon.domain import decide
@@ -171,10 +173,41 @@ def test_the_command_prints_the_figures_and_draws_the_chart(tmp_path: Path) -> N
         (["--latency", "nobody=3s"], "write NAME=VALUE"),
         (["--blueprint", "billing"], "cannot be rehearsed"),
         (["--blueprint", "push-worker"], "cannot be rehearsed"),
-        (["--chart", "/nowhere/chart.svg", "--for", "1s"], "cannot be written"),
+        (["--chart", "/nowhere/chart.svg"], "there is no folder /nowhere"),
+        (["--for", "10m", "--outage", "sandbox 5m at 10m"], "after the last notification"),
     ],
 )
 def test_what_cannot_be_played_is_said_in_one_line(arguments: list[str], said: str) -> None:
     seen = CliRunner().invoke(app, ["rehearse", *arguments])
     assert seen.exit_code != 0
     assert said in str(seen.exception) + seen.output
+
+
+@pytest.mark.req("P-874")
+def test_of_overlapping_outages_the_worst_holds_in_any_order(tmp_path: Path) -> None:
+    both = ("first 20m slow 1s", "first 5m at 5m")
+    found = [played(settings(tmp_path), *texts) for texts in (both, both[::-1])]
+    assert found[0] == found[1]
+    assert found[0].failed_over > 0
+    assert any(300 <= one.begins < 360 for one in found[0].breakers)
+
+
+@pytest.mark.req("P-874")
+@pytest.mark.parametrize("more", ['[sms]\ncountries = ["DE"]', '[sms]\ncheck = "valid"'])
+def test_the_numbers_of_a_rehearsal_are_nobodys(tmp_path: Path, more: str) -> None:
+    """Rules about countries and numbers are about real people; they refuse no notification that is played."""
+    found = played(settings(tmp_path, more=more), seconds=60.0)
+    assert found.delivered == found.accepted > 0
+
+
+@pytest.mark.req("P-874")
+def test_a_rehearsal_in_which_nothing_arrives_says_so(tmp_path: Path) -> None:
+    found = played(settings(tmp_path), per_second=0.0001, seconds=1.0)
+    assert found.accepted == 0
+    assert verdict(found).startswith("No notification arrived")
+    assert verdict(msgspec.structs.replace(found, accepted=5, skipped=5)) == "5 notifications would have been skipped."
+
+
+@pytest.mark.req("P-874")
+def test_an_outage_from_the_very_beginning_may_say_so() -> None:
+    assert read_outage("first 2h at 0m", ["first"]) == read_outage("first 2h", ["first"])

@@ -120,6 +120,20 @@ class ShakyLedger(SqliteLedger):
         return answer
 
 
+class Composition:
+    """What every process of a world makes of its settings at its start: the same values, made once."""
+
+    def __init__(self, settings: Settings, statements: Mapping[str, str]) -> None:
+        self.settings = settings
+        self.statements = statements
+        self.parts = parts_needed(settings)
+        self.chains = from_settings.chains(settings)
+        self.templates = played_templates(settings, self.chains)
+        self.rules = from_settings.plan_rules(settings, self.chains)
+        self.endpoints = from_settings.endpoint_policies(settings)
+        self.breakers = from_settings.breaker_policies(settings)
+
+
 class Incarnation(Mortal):
     """One life of one process, from its start to its death."""
 
@@ -136,29 +150,28 @@ class Incarnation(Mortal):
 
     async def live(
         self,
-        settings: Settings,
+        made: Composition,
         connection: sqlite3.Connection,
         providers: Mapping[str, Provider],
         *,
-        statements: Mapping[str, str],
         holders: Holders,
         dice: random.Random,
         shaky: float,
     ) -> None:
         """Start as a process does, and work until death."""
+        settings, statements = made.settings, made.statements
         file = MemoryFile(connection, statements, self._clock.wall)
         await file.open()
-        seconds, parts = settings.ledger.lease_seconds, parts_needed(settings)
-        ledger = ShakyLedger(file, statements, seconds, parts=parts)
+        seconds = settings.ledger.lease_seconds
+        ledger = ShakyLedger(file, statements, seconds, parts=made.parts)
         ledger.dice, ledger.holders, ledger.shaky = dice, holders, shaky
-        worker = self._worker = self._built(settings, ledger, providers)
-        claims = WorkerClaimOnAccept(worker, ledger, self.name, settings.ledger.lease_seconds)
-        chains = from_settings.chains(settings)
+        worker = self._worker = self._built(made, ledger, providers)
+        claims = WorkerClaimOnAccept(worker, ledger, self.name, seconds)
         self.intake = Intake(
             ledger=ledger,
-            templates=played_templates(settings, chains),
+            templates=made.templates,
             signal=ledger.signal,
-            rules=from_settings.plan_rules(settings, chains),
+            rules=made.rules,
             observer=self._observe,
             ids=lambda: f"made-by-{self.name}",
             clock=self._clock,
@@ -166,21 +179,20 @@ class Incarnation(Mortal):
         )
         await supervise("worker", worker.run, self._observe)
 
-    def _built(self, settings: Settings, ledger: ShakyLedger, providers: Mapping[str, Provider]) -> Worker:
+    def _built(self, made: Composition, ledger: ShakyLedger, providers: Mapping[str, Provider]) -> Worker:
         """The worker as a process composes it, with breakers of its own."""
-        clock, observe = self._clock, self._observe
-        endpoints = from_settings.endpoint_policies(settings)
+        clock, observe, settings = self._clock, self._observe, made.settings
         return build_worker(
             settings,
             backlog=ledger,
             signal=ledger.signal,
             providers=dict(providers),
-            breakers=MemoryBreakers(from_settings.breaker_policies(settings), clock, observe),
-            chains=from_settings.chains(settings),
+            breakers=MemoryBreakers(made.breakers, clock, observe),
+            chains=made.chains,
             clock=clock,
             observer=observe,
             owner=self.name,
-            targets=Targets(ledger, endpoints, service=settings.service, clock=clock, observer=observe),
+            targets=Targets(ledger, made.endpoints, service=settings.service, clock=clock, observer=observe),
             preparing={},
         )
 

@@ -108,13 +108,8 @@ def judged_by_worlds(mutants: list[Mutant], cores: int) -> Iterator[tuple[Mutant
 # --- tests -----------------------------------------------------------------------------------------------------------
 
 
-def baseline(engine: str) -> Mutant:
-    """Nothing is taken out: a test that fails then would be believed for every mutant."""
-    return Mutant(engine, "claim", "nothing", 1, "", "")
-
-
-def judged_by_tests(mutants: list[Mutant], cores: int, baselines: int) -> Iterator[tuple[str, Verdict]]:
-    """One pytest for all of them, the baselines first; a verdict is given as soon as there is one."""
+def judged_by_tests(mutants: list[Mutant], cores: int, *, near: bool) -> Iterator[tuple[str, Verdict]]:
+    """One pytest for all of them; a verdict is given as soon as there is one."""
     files = sorted((ROOT / "tests" / "contract").glob("test_ledger_*.py"))
     asked = [str(file) for file in files if not file.stem.endswith(_NOT_ASKED)]
     with tempfile.TemporaryDirectory() as folder:
@@ -123,7 +118,7 @@ def judged_by_tests(mutants: list[Mutant], cores: int, baselines: int) -> Iterat
         out = given.with_suffix(".out")
         out.touch()
         command = [sys.executable, "-m", "pytest", "-p", "tests.simulation.mutant_judge", "-q", "--workers", "0"]
-        command += ["--mutants", str(given), "--judges", str(cores), "--baselines", str(baselines)]
+        command += ["--mutants", str(given), "--judges", str(cores), *(["--near"] if near else [])]
         command += ["-m", "not slow", *asked]
         child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
         try:
@@ -150,7 +145,12 @@ def judged_by_tests(mutants: list[Mutant], cores: int, baselines: int) -> Iterat
 _NAMES_ITS_ROUTE = "the ticket alone names the route; the key lets SQLite find the row without a search"
 _NO_COST = "only saves work: what it lets through is refused by the next statement of the transaction"
 _NOT_PLAYED = "worlds have no suppressions, preferences or chains: tests/contract has"
+_TICKET = "the ticket alone names the row; the key lets SQLite find it without a search"
 WHY: Mapping[str, str] = {
+    "take_due: lane = :lane": _TICKET,
+    "take_due: provider = :provider": _TICKET,
+    "take_due: grp = :grp": _TICKET,
+    "take_due: due_at = :due_at": _TICKET,
     "settle_finished: notification_id = :notification_id": _NAMES_ITS_ROUTE,
     "settle_finished: route_id = :route_id": _NAMES_ITS_ROUTE,
     "settle_finished: status IN ('pending', 'failed')": "a route that has ended has no ticket and no token any more",
@@ -187,14 +187,24 @@ def main() -> int:
     todo = [one for one in mutants if one.key not in known]
     sys.stdout.write(f"{len(mutants)} mutants, {len(todo)} of them not judged yet\n")
     try:
-        _judge(todo, known, options.cores, over)
+        for key, verdict in _judged(todo, options.cores, near=options.near):
+            if verdict.by is not None or not options.near:
+                known[key] = verdict
+                _keep(known)
+            _say(key, verdict)
+            if time.monotonic() > over:
+                break
     finally:
-        # What is no longer in any statement is forgotten.
-        names = {one.key for one in every_mutant(list(STATEMENTS), [])}
-        kept = {key: verdict for key, verdict in sorted(known.items()) if key in names}
-        KNOWN.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
-        PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), kept), encoding="utf-8")
+        PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), _keep(known)), encoding="utf-8")
     return 0
+
+
+def _keep(known: Verdicts) -> Verdicts:
+    """After each verdict, because a run may end at any time; what is no longer in any statement is forgotten."""
+    names = {one.key for one in every_mutant(list(STATEMENTS), [])}
+    kept = {key: verdict for key, verdict in sorted(known.items()) if key in names}
+    KNOWN.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
+    return kept
 
 
 def _asked() -> argparse.Namespace:
@@ -203,6 +213,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--only", nargs="*", default=[], help="these statements")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no other mutant after so long (60)")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--near", action="store_true", help="ask only the nearest tests; who survives is not judged")
     parser.add_argument("--again", action="store_true", help="judge those, too, of which a verdict is known")
     return parser.parse_args()
 
@@ -211,31 +222,19 @@ def _known() -> Verdicts:
     return msgspec.json.decode(KNOWN.read_bytes(), type=Verdicts) if KNOWN.exists() else {}
 
 
-def _judge(todo: list[Mutant], known: Verdicts, cores: int, over: float) -> None:
+def _judged(todo: list[Mutant], cores: int, *, near: bool) -> Iterator[tuple[str, Verdict]]:
     """Worlds first, because they cost less; who survives them, and who is of PostgreSQL, meets the tests."""
     left = [one for one in todo if one.engine != "sqlite"]
     for mutant, verdict in judged_by_worlds([one for one in todo if one.engine == "sqlite"], cores):
         if verdict is None:
             left.append(mutant)
         else:
-            _note(known, mutant.key, verdict)
-        if time.monotonic() > over:
-            return
-    if not left:
-        return
-    first = [baseline(engine) for engine in sorted({one.engine for one in left})]
-    for key, verdict in judged_by_tests([*first, *left], cores, len(first)):
-        if any(key == one.key for one in first):
-            if verdict.by is not None:
-                raise RuntimeError(f"{verdict.by} fails although nothing was taken out: {verdict.said}")
-        else:
-            _note(known, key, verdict)
-        if time.monotonic() > over:
-            return
+            yield mutant.key, verdict
+    if left:
+        yield from judged_by_tests(left, cores, near=near)
 
 
-def _note(known: Verdicts, key: str, verdict: Verdict) -> None:
-    known[key] = verdict
+def _say(key: str, verdict: Verdict) -> None:
     engine, statement, _, _, condition = key.split(" ", 4)
     word = "SURVIVES" if verdict.by is None else "killed"
     sys.stdout.write(f"{word:<8} {engine} {statement}: {condition}\n")

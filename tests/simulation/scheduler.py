@@ -143,31 +143,29 @@ class SeededLoop(VirtualLoop):
         if self.turns > self.most_turns:
             raise NothingLeft(f"{self.turns} turns, and no end")
         for step in batch:
-            if not step._cancelled and self._may_run(step):  # noqa: SLF001 - the loop's own
+            if not step._cancelled:  # noqa: SLF001 - the loop's own
                 self._run(step)
 
     def _run(self, step: Step) -> None:
+        """Run one step, unless its process is dead or stopped, or dies before it."""
+        context = step._context  # noqa: SLF001 - the loop's own
+        owner = context.get(OWNER)
+        if owner is not None:
+            if owner.dead:
+                return
+            if owner.stopped is not None:
+                owner.stopped.append(step)
+                return
+            owner.steps += 1
+            if owner.dies_at is not None and owner.steps >= owner.dies_at:
+                self._dies(owner)
+                return
         try:
-            step._context.run(step._callback, *step._args)  # noqa: SLF001 - the loop's own
+            context.run(step._callback, *step._args)  # noqa: SLF001 - the loop's own
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - as asyncio's own loop does
             self.call_exception_handler({"message": "a step failed", "exception": error})
-
-    def _may_run(self, step: Step) -> bool:
-        owner = step._context.get(OWNER)  # noqa: SLF001 - who scheduled it
-        if owner is None:
-            return True
-        if owner.dead:
-            return False
-        if owner.stopped is not None:
-            owner.stopped.append(step)
-            return False
-        owner.steps += 1
-        if owner.dies_at is not None and owner.steps >= owner.dies_at:
-            self._dies(owner)
-            return False
-        return True
 
     def resume(self, owner: Mortal) -> None:
         """Let a stopped process go on where it was."""

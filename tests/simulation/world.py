@@ -21,7 +21,7 @@ from carillon.rehearsal import BEGINS
 from carillon.rehearsal.stage import PLAYED
 from carillon.rehearsal.virtual_time import VirtualClock
 from tests.simulation.checker import Found, check
-from tests.simulation.fleet import Holders, Incarnation
+from tests.simulation.fleet import Composition, Holders, Incarnation
 from tests.simulation.ground import LEASE_SECONDS, new_ledger, settings_of
 from tests.simulation.points import suspended
 from tests.simulation.scheduler import Mortal, SeededLoop
@@ -74,9 +74,9 @@ class World:
         self._dice = random.Random(f"world {seed}")
         self._deliveries = deliveries
         swarm = self.swarm = swarm or drawn(self._dice, deliveries, crashes)
-        self._settings = settings_of(swarm.first_claims, swarm.concurrency, claim_on_accept=swarm.claim_on_accept)
-        given = statements or sql.load("sqlite", frozenset(parts_needed(self._settings)))
-        self._statements = {name: sql.fixed(text) for name, text in given.items()}
+        settings = settings_of(swarm.first_claims, swarm.concurrency, claim_on_accept=swarm.claim_on_accept)
+        given = statements or sql.load("sqlite", frozenset(parts_needed(settings)))
+        self._made = Composition(settings, {name: sql.fixed(text) for name, text in given.items()})
         self._ledger = new_ledger()
         self._loop = SeededLoop(self._dice, thread_seconds=self.swarm.thread_seconds, dies=self._dies)
         # What the dead leave behind is no news.
@@ -234,10 +234,9 @@ class World:
         one = Incarnation(f"process-{self._lives}", clock=self._clock, observe=self._observe)
         self._fleet.append(one)
         life = one.live(
-            self._settings,
+            self._made,
             self._ledger,
             self._providers,
-            statements=self._statements,
             holders=self._holders,
             dice=self._dice,
             shaky=self.swarm.shaky,

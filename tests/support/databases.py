@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import ClassVar
 
 from carillon.ledger.postgres.ledger import PostgresLedger
 from tests.support.servers import Postgres, find_binary
@@ -64,6 +65,9 @@ class Prepared(str):
 class Databases:
     """The prepared databases of one server."""
 
+    template: ClassVar[str | None] = None
+    """A database to copy; without it each new one is migrated."""
+
     def __init__(self, server: Postgres) -> None:
         self._server = server
         self._free: list[tuple[Prepared, _Psql, str]] = []
@@ -85,6 +89,12 @@ class Databases:
 
         return dsn, give_back
 
+    def prepared(self) -> str:
+        """The name of a new database with the ledger's tables, to which nobody is connected."""
+        dsn, psql, _ = self._new()
+        psql.close()
+        return dsn.rpartition("/")[2]
+
     def read(self, dsn: str, statement: str) -> str:
         """What psql prints, from a database that is taken."""
         return self._taken[dsn].ask(statement)
@@ -95,10 +105,11 @@ class Databases:
             self._drop(dsn, psql)
 
     def _new(self) -> "tuple[Prepared, _Psql, str]":
-        dsn = Prepared(self._server.database())
-        # In a thread, because a fixture of an asynchronous test may ask: its loop is running.
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, _migrate(dsn)).result()
+        dsn = Prepared(self._server.database(self.template or "template0"))
+        if self.template is None:
+            # In a thread, because a fixture of an asynchronous test may ask: its loop is running.
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(asyncio.run, _migrate(dsn)).result()
         psql = _Psql(dsn)
         psql.ask("SET statement_timeout = '40s'")
         psql.ask(_CLEAN)

@@ -70,6 +70,10 @@ class FaultProxy:
         for writer in tuple(self._writers):
             _reset(writer)
 
+    def lead_to(self, port: int) -> None:
+        """As a balancer after a failover: new connections go to another server, and those that are open stay."""
+        self._upstream = (self._upstream[0], port)
+
     def refuse(self) -> None:
         """Reset what is open and everything that comes."""
         self.refusing = True

@@ -110,10 +110,10 @@ class Postgres(Daemon):
     def dsn(self, database: str = "postgres") -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
-    def database(self) -> str:
+    def database(self, template: str = "template0") -> str:
         """Create a fresh database and return its DSN."""
         name = f"t{os.getpid()}_{next(_numbers)}"
-        self.execute(f"CREATE DATABASE {name} TEMPLATE template0{self._strategy()}")
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}{self._strategy()}")
         return self.dsn(name)
 
     def _strategy(self) -> str:

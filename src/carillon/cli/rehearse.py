@@ -78,11 +78,18 @@ def rehearse(  # noqa: PLR0917 - a command line has many options
         seed=seed,
     )
     plan = plan_of(question, settings.channels)
+    _refuse_no_folder(chart_file)
     figures = _played(settings, plan, quiet=as_json)
     _write(chart_file, figures, plan)
     if not as_json:
         return show(figures, plan)
     return typer.echo(msgspec.json.encode(figures))
+
+
+def _refuse_no_folder(path: Path | None) -> None:
+    """Before minutes of playing, not after them."""
+    if path is not None and not path.parent.is_dir():
+        raise ConfigurationError(f"--chart: {path} cannot be written: there is no folder {path.parent}")
 
 
 def _write(path: Path | None, figures: Figures, plan: RehearsalPlan) -> None:
@@ -163,6 +170,10 @@ def verdict(figures: Figures) -> str:
         return f"{counted(figures.waiting, 'notification')} still waited when the rehearsal ended."
     if figures.given_up:
         return f"{counted(figures.given_up, 'notification')} would have become dead letters."
+    if figures.skipped:
+        return f"{counted(figures.skipped, 'notification')} would have been skipped."
+    if not figures.accepted:
+        return "No notification arrived: the load is too low for this time."
     if figures.late:
         return f"Everybody would have been told, {counted(figures.late, 'notification')} late."
     return "Everybody would have been told in time."

@@ -19,7 +19,7 @@ from carillon.intake.accept import Intake, SynchronousIntake
 from carillon.ledger.opening import Ledger
 from carillon.outbound.attempt import AttemptRules, Attempts
 from carillon.outbound.breakers import BreakerProbe, MemoryBreakers, RecoverableBreakers
-from carillon.outbound.breakers.shared import LedgerBreakers
+from carillon.outbound.breakers.shared import LedgerBreakers, SharedBreakers
 from carillon.outbound.leases import Leases
 from carillon.outbound.settle import Settler
 from carillon.outbound.synchronous import SynchronousDelivery, SynchronousRules, SynchronousSweep
@@ -76,6 +76,8 @@ class BreakersPart(Part):
             )
         else:
             self.breakers = MemoryBreakers(policies, process.clock, process.observe)
+        if isinstance(self.breakers, SharedBreakers):
+            stack.callback(self.breakers.leave)
         self.targets = Targets(
             self._ledger.ledger if self.shared is None else self.shared.targets(),
             from_settings.endpoint_policies(settings),

@@ -153,6 +153,8 @@ class Rates(msgspec.Struct, frozen=True):
 
     def limit(self, target: str) -> float | None:
         """Calls a second to this target, over all processes; None is no limit."""
+        if not self.providers and not self.tenants:
+            return None
         tenant = tenant_of(target)
         if tenant is not None:
             return self.tenants.get(tenant, self.tenants.get("*"))

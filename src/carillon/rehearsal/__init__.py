@@ -12,6 +12,7 @@ from pathlib import Path
 from carillon.compose import from_settings
 from carillon.compose.program import Program
 from carillon.config.settings import Settings
+from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.domain.intents import Intent, Recipient
 from carillon.rehearsal.figures import SLICES, Tally
 from carillon.rehearsal.stage import PLAYED, RehearsedIntake, RehearsedProviders, rehearsed, stage
@@ -69,6 +70,7 @@ class _Rehearsal:
         self._dice = random.Random(plan.seed)  # noqa: S311 - no secret
         self._tally = Tally(plan, {}, self._clock.monotonic(), self._slice_seconds())
         self._pending: set[asyncio.Task[None]] = set()
+        self._refusal: CarillonError | None = None
 
     def _slice_seconds(self) -> float:
         ends = max([self._plan.seconds, *(outage.ends for outage in self._plan.outages)])
@@ -90,6 +92,10 @@ class _Rehearsal:
         await ready.wait()
         await self._arrive(program.part(RehearsedIntake))
         await self._settled()
+        if self._refusal is not None:
+            stop.set()
+            await running
+            raise ConfigurationError(f"these settings refuse what a rehearsal sends: {self._refusal}")
         self._tally.now = self._clock.monotonic()
         asked = {name for traffic in self._plan.traffic for name in self._settings.channels[traffic.channel]}
         vendors = {name: one for name, one in program.part(RehearsedProviders).vendors.items() if name in asked}
@@ -114,6 +120,8 @@ class _Rehearsal:
         begins = self._clock.monotonic()
         at = self._dice.expovariate(plan.per_second / plan.scale)
         for number in range(1, math.ceil(plan.seconds / tick) + 1):
+            if self._refusal is not None:
+                return
             await self._clock.sleep(begins + number * tick - self._clock.monotonic())
             while at < min(number * tick, plan.seconds):
                 (traffic,) = self._dice.choices(plan.traffic, shares)
@@ -130,7 +138,10 @@ class _Rehearsal:
         task.add_done_callback(self._pending.discard)
 
     async def _accepted(self, part: RehearsedIntake, intent: Intent) -> None:
-        await part.intake.accept(intent)
+        try:
+            await part.intake.accept(intent)
+        except CarillonError as error:
+            self._refusal = self._refusal or error
 
     def _intent(self, traffic: Traffic, name: str) -> Intent:
         number = self._dice.randrange(10_000)
@@ -160,6 +171,8 @@ class _Rehearsal:
         """Wait until every notification has ended, at most as long as the plan says."""
         until = self._clock.monotonic() + self._plan.patience
         ends = max((outage.ends for outage in self._plan.outages), default=0.0)
-        while self._clock.monotonic() < until and (self._tally.open or self._clock.monotonic() < ends):
+        while self._refusal is None and self._clock.monotonic() < until:
+            if not self._tally.open and self._clock.monotonic() >= ends:
+                return
             await self._clock.sleep(LOOK_SECONDS)
             self._progress(self._plan.seconds, self._plan.seconds)

@@ -51,8 +51,9 @@ class RehearsedVendor:
         """Nothing is held."""
 
     def _outage(self) -> Outage | None:
+        """The outage that holds now; of several the worst, so that none of them goes unnoticed."""
         now = self._clock.monotonic() - self._begins
-        return next((outage for outage in self._outages if outage.holds(now)), None)
+        return min((outage for outage in self._outages if outage.holds(now)), key=Outage.harm, default=None)
 
     def _answer(self, dispatch: Dispatch) -> tuple[Outcome, float]:
         self.calls += 1

@@ -89,7 +89,7 @@ class RabbitDoor:
             self._observe(PartStarted(part=PART, detail=f"reads {self._rules.queue}"))
             await self._until_over(session)
             if session.why is None:
-                await queue.cancel(tag, timeout=_CONNECT_SECONDS)
+                await amqp.answered_within(_CONNECT_SECONDS, queue.cancel(tag))
             await self._finish()
             self._observe(PartStopped(part=PART))
         except asyncio.CancelledError:

@@ -97,7 +97,7 @@ class ReadSession:
             )
         if self.position.offset == before.offset:
             return True
-        self._overtaken = not await self._tools.offsets.restart(before.offset)
+        self._overtaken = not await self._tools.offsets.restart(self._source.ask, before.offset)
         return False
 
     async def _offer(self, entries: Sequence[Entry]) -> None:
@@ -126,7 +126,7 @@ class ReadSession:
         offset: EntryId | None = parse_id(entry_id)
         if offset is not None:
             position = Position(offset, read)
-            self._overtaken = not await self._tools.offsets.advance(position)
+            self._overtaken = not await self._tools.offsets.advance(self._source.ask, position)
             # Only now: an offset that Redis never stored, because it went away, is not one that Redis has lost.
             self.position = position
 
@@ -224,12 +224,14 @@ class RedisStreamDoor:
     async def _read_while_leased(self) -> None:
         rules = self._rules
         source = StreamConnection(self._redis, rules.stream, block_seconds=rules.block_seconds, batch=rules.batch)
-        session = ReadSession(self._tools, source, await self._position(), lambda: self._lease.alive)
         keeping = asyncio.create_task(self._keep())
         try:
-            await session.run()
+            session = ReadSession(self._tools, source, await self._position(source), lambda: self._lease.alive)
+            try:
+                await session.run()
+            finally:
+                self._reached = session.position.offset
         finally:
-            self._reached = session.position.offset
             await ended(keeping)
             await source.aclose()
             if not self._stopping:
@@ -239,8 +241,8 @@ class RedisStreamDoor:
         await self._lease.keep()
         self._ended.set()
 
-    async def _position(self) -> Position:
-        stored = await self._offsets.load()
+    async def _position(self, source: StreamConnection) -> Position:
+        stored = await self._offsets.load(source.ask)
         if isinstance(stored, Position):
             return stored
         if stored is not None:

@@ -2,11 +2,12 @@
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from importlib.resources import files
+from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError  # noqa: A004 - this client never raises the built-in one
 
 EntryId = tuple[int, int]
 """Milliseconds and sequence number; entries are ordered by both, as numbers."""
@@ -82,22 +83,26 @@ def id_text(entry: EntryId) -> str:
     return f"{entry[0]}-{entry[1]}"
 
 
+Ask = Callable[..., Awaitable[Any]]
+"""Sends one command over the connection that reads the stream.
+
+During a failover two servers may take writes, and each gives ids of its own. An offset that was read from one and
+stored in the other would leave out what the other got in between: entries and offset belong to one connection.
+"""
+
+
 class StoredOffset:
     """An offset that only advances; a reader that is behind another one learns it from the answer."""
 
     def __init__(self, redis: Redis, *, offset_key: str, count_key: str, stream: str) -> None:
-        self._redis = redis
         self._keys = [offset_key, count_key]
         self._stream = stream
-        self._move = redis.register_script(_OFFSET)
         self._age = redis.register_script(_AGE)
 
-    async def load(self) -> Position | str | None:
+    async def load(self, ask: Ask) -> Position | str | None:
         """The position; None when nothing is stored, the text itself when it is not an entry id."""
-        async with asyncio.timeout(_PATIENCE_SECONDS), self._redis.pipeline(transaction=False) as pipeline:
-            for key in self._keys:
-                pipeline.get(key)
-            stored, counted = map(_text, await pipeline.execute())
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            stored, counted = [_text(await ask("GET", key)) for key in self._keys]
         if stored is None:
             return None
         offset = parse_id(stored)
@@ -109,14 +114,14 @@ class StoredOffset:
         of, _, number = (counted or "").partition(" ")
         return Position(offset, int(number) if of == stored and number.isdecimal() else None)
 
-    async def advance(self, position: Position) -> bool:
+    async def advance(self, ask: Ask, position: Position) -> bool:
         """Store the position; False when the stored one is further."""
         read = "" if position.read is None else position.read
-        return await self._run("advance", position.offset, read) == position.offset
+        return await self._run(ask, "advance", position.offset, read) == position.offset
 
-    async def restart(self, left: EntryId) -> bool:
+    async def restart(self, ask: Ask, left: EntryId) -> bool:
         """Set the offset to the start; False when another reader has moved it from `left` meanwhile."""
-        return await self._run("restart", left, "") == START
+        return await self._run(ask, "restart", left, "") == START
 
     async def age_ms(self) -> int:
         """Age of the first entry after the stored offset, by Redis's clock."""
@@ -124,15 +129,10 @@ class StoredOffset:
             age: int = await self._age(keys=[self._keys[0], self._stream])
         return age
 
-    async def _run(self, verb: str, offset: EntryId, read: int | str) -> EntryId | None:
-        arguments = [verb, id_text(offset), read]
+    async def _run(self, ask: Ask, verb: str, offset: EntryId, read: int | str) -> EntryId | None:
+        # A connection that breaks here leaves the offset where it was: the batch is read again, and the ledger has it.
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            try:
-                stored = await self._move(keys=self._keys, args=arguments)
-            except ConnectionError:
-                # An idle connection may be dead after a restart of Redis. Try once more, because a whole batch depends
-                # on it; the script is idempotent.
-                stored = await self._move(keys=self._keys, args=arguments)
+            stored = await ask("EVAL", _OFFSET, str(len(self._keys)), *self._keys, verb, id_text(offset), str(read))
         return parse_id(_text(stored) or "")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import hiredis
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
 from carillon.domain.ports import Clock
@@ -24,7 +25,7 @@ _SHORTEST_WAIT = 0.01
 
 
 class StreamConnection:
-    """Holds one connection while a reader is active, as a blocking read occupies it anyway."""
+    """The one connection of a reading session: it reads the stream, and loads and stores the offset."""
 
     def __init__(self, redis: Redis, stream: str, *, block_seconds: float, batch: int) -> None:
         self._pool: Any = redis.connection_pool
@@ -39,10 +40,8 @@ class StreamConnection:
         """The state of the stream, and the entries after `offset`; waits for the first one."""
         # Not the client's timeout, which a blocking read would exceed; this one detects a dead connection.
         async with asyncio.timeout(self._seconds + _PATIENCE_SECONDS):
-            if self._connection is None:
-                self._connection = await self._pool.get_connection()
             packed = _pack((*self._head, id_text(offset)))
-            await self._connection.send_packed_command(self._info + packed)
+            await self._send(self._info + packed)
             seen, found = await self._answer(), await self._answer()
         if isinstance(found, ResponseError):
             raise found
@@ -51,6 +50,22 @@ class StreamConnection:
                 raise seen
             return None, _entries(found)
         return _state(seen), _entries(found)
+
+    async def ask(self, *words: str) -> Any:  # noqa: ANN401 - as hiredis parsed it
+        """Send one command, and give its answer; raises its error."""
+        await self._send(_pack(words))
+        answer = await self._answer()
+        if isinstance(answer, ResponseError):
+            raise answer
+        return answer
+
+    async def _send(self, packed: bytes) -> None:
+        if self._connection is None:
+            self._connection = await self._pool.get_connection()
+        elif not self._connection.is_connected:
+            # The client would connect again by itself, and perhaps to another server.
+            raise RedisConnectionError("the connection that reads the stream was closed")
+        await self._connection.send_packed_command(packed)
 
     async def _answer(self) -> object:
         try:

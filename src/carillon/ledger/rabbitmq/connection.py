@@ -213,8 +213,7 @@ class BrokerConnection:
         """Stop consuming; this process keeps its unacknowledged messages."""
         consumed, self._consumed = self._consumed, None
         if consumed is not None and self._acks is not None:
-            with contextlib.suppress(*GONE, TimeoutError):
-                await self._acks.channel.basic_cancel(consumed, timeout=_LEAVE_SECONDS)
+            await amqp.answered_within(_LEAVE_SECONDS, self._acks.channel.basic_cancel(consumed))
 
     async def publish_failed(self, body: bytes) -> None:
         """Put a persistent message into the failed queue and return once the broker has confirmed it."""

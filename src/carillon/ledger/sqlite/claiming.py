@@ -126,15 +126,26 @@ class SqliteClaim:
 
     def _heads(self, want: Want, served: int) -> Iterator[int]:
         """The groups with something due: those behind the one served last, then those up to it."""
-        for after, until in ((served, None), (LOWEST, served)):
-            asked = {"lane": want.lane, "provider": want.provider, "now": self._now, "after": after}
-            statement = self._sql["next_group_live" if want.provider in self._live else "next_group"]
-            while (row := self._connection.execute(statement, asked).fetchone()) is not None:
-                if until is not None and row["grp"] > until:
-                    break
-                asked["after"] = row["grp"]
-                if row["due"]:
-                    yield row["grp"]
+        statement = self._sql["next_group_live" if want.provider in self._live else "next_group"]
+        asked = {"lane": want.lane, "provider": want.provider, "now": self._now}
+
+        def head(after: int) -> Any:  # noqa: ANN401 - a row
+            return self._connection.execute(statement, {**asked, "after": after}).fetchone()
+
+        # One look says that there is nothing, as in most lanes most of the time.
+        lowest = head(LOWEST)
+        if lowest is None:
+            return
+        row = lowest if served == LOWEST else head(served)
+        while row is not None:
+            if row["due"]:
+                yield row["grp"]
+            row = head(row["grp"])
+        row = lowest
+        while row is not None and row["grp"] <= served:
+            if row["due"]:
+                yield row["grp"]
+            row = head(row["grp"]) if row["grp"] < served else None
 
     def _free(self, want: Want, number: int, cap: int) -> int:
         """How many claims the group may get; a process that calls it already gets as many again ahead."""

@@ -1,6 +1,7 @@
 """Breakers that a fleet shares: read from their store when they may have changed, local while the store is away."""
 
 import asyncio
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
@@ -111,6 +112,10 @@ class SharedBreakers:
         # The process's own breakers know the states that the store could not be asked for.
         return {**await self._fallback.states(), **self._seen}
 
+    def leave(self) -> None:
+        """The process ends and closes the store; a question may outlive its asker, whom the shutdown has cancelled."""
+        self._away_until = math.inf
+
     async def _admit(self, askers: Sequence[str]) -> list[Admission]:
         """One answer of the store serves all waiting callers; each asks on its own while the breaker is half-open."""
         first = await self._ask(askers[0])
@@ -144,10 +149,11 @@ class SharedBreakers:
         policy = self._policies.get(provider) or self._policies["*"]
         step = await self._step(verb, provider, policy)
         if isinstance(step, StoreUnavailable):
-            self._observe(Trouble(where="breakers", error=step.error))
             self._seen.pop(provider, None)
-            # A store that hangs must not cost every attempt a timeout.
-            self._away_until = self._clock.monotonic() + AWAY_SECONDS
+            if self._away_until < math.inf:
+                self._observe(Trouble(where="breakers", error=step.error))
+                # A store that hangs must not cost every attempt a timeout.
+                self._away_until = self._clock.monotonic() + AWAY_SECONDS
             return None
         self._note(provider, step)
         return step

@@ -12,7 +12,8 @@ from carillon.domain.intents import Priority
 from carillon.domain.timing import duration
 
 Kind = Literal["down", "hanging", "silent", "slow", "throttled", "failing"]
-KINDS: tuple[Kind, ...] = ("down", "hanging", "silent", "slow", "throttled", "failing")
+KINDS: tuple[Kind, ...] = ("down", "hanging", "throttled", "failing", "silent", "slow")
+"""The worst first."""
 _PERIODS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _RATE = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,6})?)/(?P<per>s|min|m|h|d)")
 _SHARE = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3})?%")
@@ -22,6 +23,7 @@ _PART = re.compile(
 AFTER_SECONDS = 1800.0
 """So long notifications go on arriving after the last outage."""
 SHORTEST_SECONDS = 3600.0
+MILLISECOND = 0.001
 MOST_PLAYED = 1_000_000
 Written: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 HOW = '"NAME DURATION [at DURATION] [down, hanging, silent, slow DURATION, throttled or failing SHARE%]"'
@@ -70,6 +72,10 @@ class Outage(msgspec.Struct, frozen=True, kw_only=True):
     def holds(self, now: float) -> bool:
         return self.begins <= now < self.ends
 
+    def harm(self) -> tuple[int, float]:
+        """Where it stands among those that hold at the same time: the worst first."""
+        return KINDS.index(self.kind), -max(self.share, self.slow_seconds)
+
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of notification and its share of the load."""
@@ -108,9 +114,13 @@ def plan_of(question: RehearsalQuestion, channels: Mapping[str, Sequence[str]]) 
     """The plan that the question means, with the providers of each channel; ConfigurationError names the option."""
     providers = list(dict.fromkeys(name for chain in channels.values() for name in chain))
     outages = tuple(read_outage(text, providers) for text in question.outages)
+    seconds = _how_long(outages) if question.lasts is None else read_duration(question.lasts, "--for")
+    for text, outage in zip(question.outages, outages, strict=True):
+        if outage.begins >= seconds:
+            raise ConfigurationError(f"--outage: {text!r} begins after the last notification has arrived")
     return RehearsalPlan(
         per_second=read_rate(question.load),
-        seconds=_how_long(outages) if question.lasts is None else read_duration(question.lasts, "--for"),
+        seconds=seconds,
         traffic=read_traffic(question.mix, list(channels)),
         outages=outages,
         prices=read_by_provider(question.prices, "--price", providers, read_price),
@@ -133,10 +143,10 @@ def read_rate(text: str) -> float:
     return float(found["number"]) / _PERIODS[found["per"]]
 
 
-def read_duration(text: str, option: str) -> float:
+def read_duration(text: str, option: str, least: float = MILLISECOND) -> float:
     """Seconds, from `90`, `10m`, `2h` or `PT2H`."""
     found = duration(text.strip())
-    if found is None or found <= 0:
+    if found is None or found < least:
         raise ConfigurationError(f"{option}: {text!r} is not a duration such as 90s, 10m, 2h or PT2H")
     return found
 
@@ -154,7 +164,7 @@ def read_outage(text: str, providers: Sequence[str]) -> Outage:
     found = Outage(provider=provider, begins=0.0, seconds=read_duration(words[1], "--outage"))
     rest = words[2:]
     if rest[:1] == ["at"]:
-        begins = read_duration(rest[1] if len(rest) > 1 else "", "--outage")
+        begins = read_duration(rest[1] if len(rest) > 1 else "", "--outage", 0.0)
         found, rest = msgspec.structs.replace(found, begins=begins), rest[2:]
     return _as_told(found, rest, text)
 

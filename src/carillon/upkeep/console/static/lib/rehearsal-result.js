@@ -29,6 +29,8 @@ export function result(found, question) {
 export function verdict(found) {
   if (found.waiting) return `${many(found.waiting, "notification")} still waited when the rehearsal ended.`;
   if (found.givenUp) return `${many(found.givenUp, "notification")} would have become dead letters.`;
+  if (found.skipped) return `${many(found.skipped, "notification")} would have been skipped.`;
+  if (!found.accepted) return "No notification arrived: the load is too low for this time.";
   if (found.late) return `Everybody would have been told, ${many(found.late, "notification")} late.`;
   return "Everybody would have been told in time.";
 }
