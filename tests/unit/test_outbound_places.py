@@ -1,6 +1,7 @@
 """Places of groups with a cap: who calls now, who waits for whose end, and when the worker is told to claim."""
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -9,8 +10,10 @@ from carillon.domain.breaker import Admission
 from carillon.domain.claims import Claim, Settlement
 from carillon.domain.groups import Groups, endpoint_name, group_number
 from carillon.domain.outcomes import Sent
+from carillon.domain.targets import HeldTarget, Waiting
 from carillon.domain.verdicts import Defer, Finish
 from carillon.outbound.places import Places
+from carillon.upkeep.api.waits import Waits
 from tests.support.dispatches import claim as built
 from tests.support.waiting import some_turns
 from tests.unit.test_outbound_attempt import CLAIM, Desk, says
@@ -317,3 +320,26 @@ async def test_no_route_goes_to_and_fro_between_two_providers_that_are_down() ->
     assert held.provider is None, "both wait for a probe"
     await desk.breakers.record("first", ok=False)
     assert await desk.attempt(HELD) == OVER, "the second may be probed while the first is open"
+
+
+@pytest.mark.req("P-883")
+async def test_a_route_waits_for_breakers_while_no_provider_of_its_channel_may_be_called() -> None:
+    desk = Desk(says(Sent()), says(Sent()))
+
+    async def nothing_held(routes: Sequence[Waiting]) -> list[list[HeldTarget]]:
+        return [[] for _ in routes]
+
+    waits = Waits(nothing_held, desk.breakers, {"email": ("first", "second")}, desk.clock)
+    mail, text = (
+        Waiting(channel=channel, provider="first", address=None, tenant_id=None, lane=1, template_key="welcome")
+        for channel in ("email", "sms")
+    )
+    assert await waits([mail, text]) == [None, None]
+    await desk.break_provider("first")
+    said = "the breaker of first is open until 1970-01-01T00:17:40.000Z"
+    assert await waits([mail, text]) == [None, said], "the second one takes over"
+    desk.clock.now += 5.0
+    await desk.break_provider("second")
+    assert await waits([mail]) == [said], "until the first probe of them"
+    desk.clock.now += 56.0
+    assert await waits([mail]) == [None], "the first may be probed"

@@ -206,6 +206,7 @@ class _Notifications:
         lanes = {(row["notification_id"], row["route_id"]): row["lane"] for story in stories for row in story.routes}
         waiting = [
             Waiting(
+                channel=route.channel,
                 provider=route.provider,
                 address=route.recipient,
                 tenant_id=view.tenant_id,
