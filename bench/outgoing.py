@@ -30,5 +30,8 @@ def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3
     outcome.ratios = [Ratio("http/bare-client", ours / outcome.median(BARE), 0.8)]
     if graphile is not None:
         outcome.ratios.append(Ratio("http/graphile-worker", ours / outcome.median(graphile.name), 1.4))
-    outcome.settings = {"http": f"{CONNECTIONS} connections, keep-alive, nginx with one worker", OURS: f"{plain(WIDE)}, {plain(WEBHOOKS)}"}
+    outcome.settings = {
+        "http": f"{CONNECTIONS} connections, keep-alive, nginx with one worker",
+        OURS: f"{plain(WIDE)}, {plain(WEBHOOKS)}",
+    }
     return outcome

@@ -45,7 +45,9 @@ def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3
         Ratio("fcm/webhook", outcome.median(FCM) / base, 0.7),
         Ratio("twilio/webhook", outcome.median(TWILIO) / base, 0.7),
     ]
-    outcome.settings = {"vendors": f"{JOBS} messages, nginx with one worker, {plain(WIDE)}; webhooks: {plain(WEBHOOKS)}"}
+    outcome.settings = {
+        "vendors": f"{JOBS} messages, nginx with one worker, {plain(WIDE)}; webhooks: {plain(WEBHOOKS)}"
+    }
     return outcome
 
 

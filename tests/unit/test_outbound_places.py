@@ -303,7 +303,9 @@ async def test_a_route_goes_to_another_provider_with_caps_through_the_backlog() 
     assert not second.asked, "its places are counted there"
     # What another worker may have sent is called: the backlog would forget that.
     assert (await desk.attempt(msgspec.structs.replace(HELD, abandoned=True))).verdict == Finish()
-    assert (await Desk(first, second).attempt(HELD)).verdict == Finish(), "the control: without caps it is called at once"
+    assert (await Desk(first, second).attempt(HELD)).verdict == Finish(), (
+        "the control: without caps it is called at once"
+    )
 
 
 @pytest.mark.req("P-881")

@@ -135,7 +135,7 @@ class Attempts:
         chosen = None if dispatch is None else await self._choose(claim)
         if isinstance(chosen, list):
             self._leave_out(claim, chosen)
-            return self._all_open(claim, chosen, await self._breakers.states())
+            chosen = self._all_open(claim, chosen, await self._breakers.states())
         if isinstance(chosen, Settlement):
             return chosen
         if dispatch is None or chosen is None:
