@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import asyncpg
 
-from bench.measure import Figure, Outcome, Ratio
+from bench.measure import Figure, Outcome, Ratio, interleaved
 from bench.stage import run
 from tests.support.servers import Postgres
 
@@ -37,35 +37,34 @@ INSERT INTO due SELECT * FROM laid
 
 def measure(postgres: Postgres, progress: Callable[[str], None]) -> Outcome:
     """The same enrol, claim and settle each time; only what waits behind it differs."""
-    dsn = postgres.database()
-    run("fill", dsn, "1", "push", "sandbox", "device-1")
-    few = asyncio.run(_lengthen(dsn, SHORT))
-    short = _claims(dsn, progress, f"{few:,} waiting")
-    progress(f"{PART}: laying {LONG:,} routes")
-    many = asyncio.run(_lengthen(dsn, LONG - SHORT))
-    long = _claims(dsn, progress, f"{many:,} waiting")
+    progress(f"{PART}: laying {SHORT:,} and {LONG:,} routes")
+    short, few = _filled(postgres, SHORT)
+    long, many = _filled(postgres, LONG)
+    subjects: dict[str, Callable[[], float]] = {
+        f"claims, {few:,} waiting": lambda: float(run("churn", short, str(SECONDS))["claims"]),
+        f"claims, {many:,} waiting": lambda: float(run("churn", long, str(SECONDS))["claims"]),
+    }
+    claims = interleaved(PART, "routes/s", subjects, 3, progress)
     progress(f"{PART}: {CHURN_SECONDS:g} s of churn")
-    churn = run("churn", dsn, str(CHURN_SECONDS))["per_second"]
+    churn = run("churn", long, str(CHURN_SECONDS))["per_second"]
     first, last = statistics.mean(churn[:5]), statistics.mean(churn[-10:])
     figures = [
-        Figure(PART, f"claims, {few:,} waiting", "routes/s", short),
-        Figure(PART, f"claims, {many:,} waiting", "routes/s", long),
+        *claims,
         Figure(PART, "enrol, claim and settle, first 5 s", "routes/s", [first]),
         Figure(PART, "enrol, claim and settle, last 10 of 60 s", "routes/s", [last]),
     ]
     ratios = [
-        Ratio("backlog/2M-to-20k", statistics.median(long) / statistics.median(short), 0.9, measured=many / LONG),
+        Ratio("backlog/2M-to-20k", claims[1].median / claims[0].median, 0.9, measured=many / LONG),
         Ratio("backlog/churn-60s", last / first, 0.7),
     ]
     return Outcome(figures, ratios, {"backlog": "batches of 500; what is claimed is enrolled anew, so the depth stays"})
 
 
-def _claims(dsn: str, progress: Callable[[str], None], what: str) -> list[float]:
-    values = []
-    for number in range(3):
-        progress(f"{PART}: {what}, round {number + 1} of 3")
-        values.append(float(run("churn", dsn, str(SECONDS))["claims"]))
-    return values
+def _filled(postgres: Postgres, count: int) -> tuple[str, int]:
+    """A database with so many routes that wait, and how many they are in truth."""
+    dsn = postgres.database()
+    run("fill", dsn, "1", "push", "sandbox", "device-1")
+    return dsn, asyncio.run(_lengthen(dsn, count))
 
 
 async def _lengthen(dsn: str, count: int) -> int:

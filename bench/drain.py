@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from bench import peers
 from bench.measure import Outcome, Ratio, interleaved
-from bench.ours import WIDE, drain, plain
+from bench.ours import QUIET, WIDE, drain, plain
 from bench.stage import run
 from tests.support.servers import Postgres, Redis
 
@@ -44,7 +44,7 @@ def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3
     outcome.settings = {
         one.name: f"{one.version}; {plain(one.settings)}" for one in installed.found if PART in one.parts
     }
-    outcome.settings[OURS] = plain(WIDE)
+    outcome.settings[OURS] = plain({**QUIET, **WIDE})
     outcome.settings |= {f"missing: {name}": why for name, why in installed.missing.items()}
     outcome.ratios = _ratios(outcome)
     return outcome

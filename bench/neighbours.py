@@ -25,7 +25,7 @@ NAMES = {
     "idle": "nobody else",
     "slow": "beside 20,000 for an endpoint of 50 ms",
     "hanging": "beside 3,000 for an endpoint that hangs",
-    "flood": "beside a flood over four connections",
+    "flood": "beside a tenant that floods over four connections",
 }
 
 

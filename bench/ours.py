@@ -23,6 +23,8 @@ QUIET = {"CARILLON_PROVIDERS__SANDBOX__KEEP": "0"}
 # Peers run in their fastest documented settings, and so do we: with half as much in hand a worker that is alone on its
 # machine waits for commits a fifth of the time.
 WIDE = {"CARILLON_WORK__CONCURRENCY": "2000", "CARILLON_WORK__BATCH": "1000"}
+WEBHOOKS = {"concurrency_per_endpoint": 100}
+"""All calls of the bench go to one endpoint; graphile-worker makes as many at once."""
 SECRET = "whsec_" + base64.b64encode(b"bench" * 6).decode()
 
 
@@ -34,7 +36,7 @@ def webhook(url: str, folder: Path) -> Path:
         'extends = "local"\n'
         "[providers.webhook]\n"
         f'secrets = ["{SECRET}"]\nallow_http = true\nallow_networks = ["127.0.0.0/8"]\nallow_ports = [{port}]\n'
-        "concurrency_per_endpoint = 100\n"
+        + "".join(f"{name} = {value}\n" for name, value in WEBHOOKS.items())
     )
     return config
 

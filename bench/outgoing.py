@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from bench import peers
 from bench.measure import Outcome, Ratio, interleaved
-from bench.ours import WIDE, drain, plain
+from bench.ours import WEBHOOKS, WIDE, drain, plain
 from bench.stage import nginx, run
 from tests.support.servers import Postgres
 
@@ -30,5 +30,8 @@ def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3
     outcome.ratios = [Ratio("http/bare-client", ours / outcome.median(BARE), 0.8)]
     if graphile is not None:
         outcome.ratios.append(Ratio("http/graphile-worker", ours / outcome.median(graphile.name), 1.4))
-    outcome.settings = {"http": f"{CONNECTIONS} connections, keep-alive, nginx with one worker", OURS: plain(WIDE)}
+    outcome.settings = {
+        "http": f"{CONNECTIONS} connections, keep-alive, nginx with one worker",
+        OURS: f"{plain(WIDE)}, {plain(WEBHOOKS)}",
+    }
     return outcome

@@ -13,7 +13,7 @@ import asyncpg
 
 from bench.backlog import lay
 from bench.measure import Figure, Outcome, Ratio, interleaved
-from bench.ours import QUIET, drain
+from bench.ours import QUIET, WIDE, drain, plain
 from bench.stage import carillon, run
 from tests.support.daemon import children_of
 from tests.support.servers import Postgres
@@ -119,7 +119,9 @@ def _processes(postgres: Postgres, progress: Say) -> Outcome:
             outcome.add(_one_and_two(postgres, progress, "pinned"))
     cores = f"{os.cpu_count()} cores"
     words = f"PostgreSQL on {len(theirs)}, Carillon on {len(ours)} of {cores}" if ours else f"{cores}: nothing to pin"
-    outcome.settings = {PART: f"not pinned: both on {cores}; pinned: {words}"}
+    outcome.settings = {
+        PART: f"drains and log with {plain({**QUIET, **WIDE})}; not pinned: both on {cores}; pinned: {words}"
+    }
     return outcome
 
 

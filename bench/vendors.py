@@ -10,8 +10,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from bench.measure import Outcome, Ratio, interleaved
-from bench.ours import WIDE, finished, plain, webhook
+from bench.measure import Figure, Outcome, Ratio, interleaved
+from bench.ours import WEBHOOKS, WIDE, finished, plain, webhook
 from bench.stage import carillon, nginx, run
 from tests.support.servers import Postgres
 
@@ -32,20 +32,26 @@ ROUTES = {FCM: ("push", "fcm", "device-1"), TWILIO: ("sms", "twilio", "+49151123
 
 
 def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3) -> Outcome:
-    """Messages for each second of this process's processor time: a busy machine changes that least."""
+    """Messages a second, and beside them for each second of the process's processor time."""
+    spent: dict[str, list[float]] = {name: [] for name in (WEBHOOK, FCM, TWILIO)}
     with nginx(BODY) as url:
-        subjects = {name: _subject(name, postgres, url) for name in (WEBHOOK, FCM, TWILIO)}
-        outcome = Outcome(interleaved(PART, "messages/CPU-s", subjects, rounds, progress))
+        subjects = {name: _subject(name, postgres, url, values) for name, values in spent.items()}
+        outcome = Outcome(interleaved(PART, "messages/s", subjects, rounds, progress))
+    outcome.figures += [
+        Figure(PART, f"{name}, by processor time", "messages/CPU-s", values) for name, values in spent.items()
+    ]
     base = outcome.median(WEBHOOK)
     outcome.ratios = [
         Ratio("fcm/webhook", outcome.median(FCM) / base, 0.7),
         Ratio("twilio/webhook", outcome.median(TWILIO) / base, 0.7),
     ]
-    outcome.settings = {"vendors": f"{JOBS} messages, nginx with one worker, {plain(WIDE)}"}
+    outcome.settings = {
+        "vendors": f"{JOBS} messages, nginx with one worker, {plain(WIDE)}; webhooks: {plain(WEBHOOKS)}"
+    }
     return outcome
 
 
-def _subject(name: str, postgres: Postgres, url: str) -> Callable[[], float]:
+def _subject(name: str, postgres: Postgres, url: str, spent: list[float]) -> Callable[[], float]:
     def go() -> float:
         dsn = postgres.database()
         run("fill", dsn, str(JOBS), *ROUTES.get(name, ("webhook", "webhook", url)))
@@ -54,8 +60,9 @@ def _subject(name: str, postgres: Postgres, url: str) -> Callable[[], float]:
             env = {"DATABASE_URL": dsn, **WIDE}
             with carillon(env, "--roles", "outbound", "--config", str(config)) as (process, _):
                 began = processor_seconds(process.pid)
-                asyncio.run(finished(dsn, JOBS))
-                return JOBS / (processor_seconds(process.pid) - began)
+                rate = asyncio.run(finished(dsn, JOBS))
+                spent.append(JOBS / (processor_seconds(process.pid) - began))
+                return rate
 
     return go
 

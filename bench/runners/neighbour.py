@@ -60,13 +60,13 @@ class Endpoint:
 
 
 class Sender:
-    """Sends to one endpoint through Carillon."""
+    """Sends to one endpoint through Carillon, as one tenant."""
 
-    def __init__(self, client: HttpClient, address: str, port: int) -> None:
+    def __init__(self, client: HttpClient, address: str, port: int, tenant: str) -> None:
         self._client = client
         self._url = f"{address}/api/v1/notifications/send"
         self._body = json.dumps(
-            {**WELCOME, "channel": "webhook", "recipient": f"http://127.0.0.1:{port}/hook"}
+            {**WELCOME, "channel": "webhook", "recipient": f"http://127.0.0.1:{port}/hook", "tenantId": tenant}
         ).encode()
 
     async def __call__(self) -> None:
@@ -108,10 +108,10 @@ async def main(port: int, beside_port: int, kind: str, count: int) -> None:
     print(json.dumps({"event": "ready"}), flush=True)
     address = (await asyncio.to_thread(sys.stdin.readline)).strip()
     client = HttpClient()
-    send = Sender(client, address, port)
+    send = Sender(client, address, port, "neighbour")
     noise = None
     if kind == "flood":
-        noise = asyncio.create_task(flood(Sender(HttpClient(), address, beside_port), 1_000_000))
+        noise = asyncio.create_task(flood(Sender(HttpClient(), address, beside_port, "stranger"), 1_000_000))
     took: list[float] = []
     for _ in range(count + WARM_UP):
         took.append(await timed(send, own))

@@ -105,6 +105,40 @@ async def test_a_settlement_may_give_the_route_another_group(ledger: Ledger) -> 
     assert [await ledger.group_calls(group) for group in (-7, -8)] == [1, 0]
 
 
+@pytest.mark.req("P-881")
+async def test_a_settlement_may_take_the_route_to_another_provider_without_an_attempt(
+    engine: Engine, ledger: Ledger
+) -> None:
+    await ledger.enrol([enrolment(route("ann", group=-5))])
+    capped = Want(LANE, PROVIDER, 10, turns=Turns(cap=3))
+    (ann,) = await ledger.claim([capped], 10, "w")
+    await ledger.settle([retry(ann, 0.0)])
+    await engine.make_due()
+    (ann,) = await ledger.claim([capped], 10, "w")
+    await ledger.settle([msgspec.structs.replace(defer(ann, 0.0), group=-7, provider="second")])
+    assert await ledger.claim([want()], 10, "w") == []
+    (claim,) = await ledger.claim([want(provider="second")], 10, "w")
+    assert (claim.group, claim.provider) == (-7, "second")
+    assert (claim.attempt, claim.attempts_before) == (2, 1), "the call before was the other provider's"
+
+
+@pytest.mark.req("P-880")
+async def test_a_claim_ahead_knows_how_many_go_before_it(ledger: Ledger) -> None:
+    await ledger.enrol([enrolment(route(name, group=-7)) for name in "abcdef"])
+    first, second = Want(LANE, PROVIDER, 9, Turns(cap=2)), Want(LANE, PROVIDER, 9, Turns(cap=2, busy=(7,)))
+    claims = [*await ledger.claim([first], 9, "one"), *await ledger.claim([second], 9, "one")]
+    assert [claim.ahead for claim in claims] == [False, False, True, True]
+
+    async def before(claim: Claim) -> int | None:
+        story = await ledger.story(claim.notification_id, None)
+        assert story is not None
+        return story.routes[0]["group_calls"]
+
+    assert [await before(claim) for claim in claims] == [None, 1, 2, 3], "the first is called, in any case"
+    await ledger.settle([finish(claim) for claim in claims[:2]])
+    assert [await before(claim) for claim in claims[2:]] == [None, 1], "they take over the places of calls that ended"
+
+
 @pytest.mark.req("S1-110", "S1-113")
 async def test_bury(engine: Engine, ledger: Ledger) -> None:
     claim = await claimed(ledger)

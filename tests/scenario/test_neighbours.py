@@ -90,6 +90,11 @@ def test_an_endpoint_that_hangs_holds_up_nobody_else(programs: list[Program], st
         page = Client.of(program).get("/api/v1/notifications?status=queued&pageSize=100").body
         said = {item["id"]: item["routes"][0]["waitsFor"] for item in page["items"]}
         assert said[last] == full, "the list says what the notification says"
+        waiting = [one for one in sent if said[one.body["notificationId"]] is not None]
+        assert len(waiting) == WAITING - CAP, "also what a worker has claimed ahead of a place waits"
+        assert {said[one.body["notificationId"]] for one in waiting} == {full}
+        stories = [client.story(one.body["notificationId"])["routes"][0] for one in waiting]
+        assert [(story["waitsFor"], story["attemptCount"]) for story in stories] == [(full, 0)] * len(waiting)
         assert turn(Client.of(program), stranger) == ("note", full)
         assert turn(Client.of(program), own) == ("pass", None)
         assert turn(Client.of(program), stranger, tenantId="acme") == ("pass", None), "another tenant's group is free"

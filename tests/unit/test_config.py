@@ -173,12 +173,14 @@ def test_a_value_that_cannot_work_is_refused(tmp_path: Path, text: str, said: st
         ('[groups.webhook.members."a:1"]\n[groups.webhook.members."A:1"]', 'is the same group as members."a:1"'),
         ("[work.max_in_flight]\nsandbox = 0", "work.max_in_flight.sandbox: must be at least 1"),
         ("[work.max_in_flight]\nnobody = 3", "work.max_in_flight.nobody: there is no [providers.nobody]"),
+        ("[policy.rate.sandbox]\nendpoint_per_second = 3", "endpoint_per_second: sandbox calls no endpoints of others"),
+        ('extends = "push-worker"\n[groups.fcm]\ncap = 3', "groups.fcm: a push worker takes messages as its queue has"),
         ("[policy.rate.nobody]\nper_second = 3", 'policy.rate."nobody": there is no [providers.nobody]'),
         ("[policy.breaker.nobody]\nfailure_threshold = 3", 'policy.breaker."nobody": there is no [providers.nobody]'),
     ],
 )
 def test_a_limit_that_would_limit_nothing_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    assert said in mistake(tmp_path, text)
+    assert said in mistake(tmp_path, text, NEEDED)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """One attempt: what keeps it from happening, what the provider may do, and what is written down of it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from carillon.domain.breaker import Admission, BreakerPolicy, State
 from carillon.domain.claims import Claim, Dispatch, Settlement
 from carillon.domain.decide import suppression_after
+from carillon.domain.groups import Groups
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.policy import PolicyTable, RetryPolicy
@@ -69,7 +70,13 @@ class Desk:
     """Attempts with two vendors in a chain, real breakers, and leases that time can run out of."""
 
     def __init__(
-        self, first: Vendor, second: Vendor | None = None, policy: RetryPolicy = POLICY, *, give_back: bool = False
+        self,
+        first: Vendor,
+        second: Vendor | None = None,
+        policy: RetryPolicy = POLICY,
+        *,
+        give_back: bool = False,
+        groups: Mapping[str, Groups] | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.leases = Leases(Unused(), self.clock, lambda _: None, 30.0)
@@ -86,6 +93,7 @@ class Desk:
                 Lanes({"standard": Lane(rank=1, queue_name="standard")}),
                 give_back=give_back,
                 suppressions=SuppressionTerms(),
+                groups=groups or {},
             ),
             clock=self.clock,
             dice=lambda: 0.5,

@@ -4,6 +4,7 @@ import pytest
 
 from carillon.domain.breaker import BreakerPolicy, State
 from carillon.domain.claims import Claim, Dispatch
+from carillon.domain.groups import Groups
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.outcomes import Outcome, Sent, Unavailable, Unknown
 from carillon.domain.pauses import LATEST_SECONDS, Paused
@@ -45,10 +46,13 @@ class Hooks:
         """Nothing is held."""
 
 
+BY_ENDPOINT = Groups(by="endpoint")
+
+
 class Desk:
     """Attempts over real breakers and targets, under a clock that the test moves."""
 
-    def __init__(self, *, on_open: str = "defer", second: bool = False) -> None:
+    def __init__(self, *, on_open: str = "defer", second: bool = False, groups: Groups = BY_ENDPOINT) -> None:
         self.clock = ManualClock()
         self.dice = 0.5
         self.hooks, self.second = Hooks(), Hooks()
@@ -72,6 +76,7 @@ class Desk:
                 {"webhook": tuple(providers)},
                 PolicyTable({"*/*": policy}),
                 Lanes({"standard": Lane(rank=0, queue_name="standard")}),
+                groups={"hooks": groups},
             ),
             clock=self.clock,
             dice=lambda: self.dice,
@@ -182,6 +187,24 @@ async def test_the_group_of_an_open_endpoint_is_left_out_of_claims_until_its_pro
     assert desk.attempts.left_out("hooks") == [7]
     desk.clock.now += 31.0
     assert desk.attempts.left_out("hooks") == [], "another process may have closed it: a few are claimed again"
+
+
+@pytest.mark.req("P-882")
+@pytest.mark.parametrize(
+    "groups",
+    [Groups(by="tenant"), Groups(by="person"), Groups(by="endpoint", shared=frozenset({"dead:443"}))],
+    ids=["tenant", "person", "host with registered URLs"],
+)
+@pytest.mark.parametrize("paused", [False, True])
+async def test_a_group_with_other_endpoints_is_not_left_out_for_one_of_them(groups: Groups, *, paused: bool) -> None:
+    desk = Desk(groups=groups)
+    if paused:
+        by_hand = Paused(what="endpoint hooks dead:443", by="root", reason="test", since_ms=0)
+        desk.targets.paused[target_of("hooks", "dead:443")] = by_hand
+    else:
+        await desk.kill("dead")
+    assert isinstance(await desk.to("dead", group=-7, tenant_id="a"), Defer)
+    assert desk.attempts.left_out("hooks") == []
 
 
 @pytest.mark.parametrize(("on_open", "second"), [("bury", False), ("defer", True)])

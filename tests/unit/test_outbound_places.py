@@ -1,15 +1,22 @@
 """Places of groups with a cap: who calls now, who waits for whose end, and when the worker is told to claim."""
 
 import asyncio
+from collections.abc import Sequence
 
+import msgspec
 import pytest
 
-from carillon.domain.claims import Claim
+from carillon.domain.breaker import Admission
+from carillon.domain.claims import Claim, Settlement
 from carillon.domain.groups import Groups, endpoint_name, group_number
-from carillon.domain.verdicts import Defer
+from carillon.domain.outcomes import Sent
+from carillon.domain.targets import HeldTarget, Waiting
+from carillon.domain.verdicts import Defer, Finish
 from carillon.outbound.places import Places
+from carillon.upkeep.api.waits import Waits
 from tests.support.dispatches import claim as built
 from tests.support.waiting import some_turns
+from tests.unit.test_outbound_attempt import CLAIM, Desk, says
 
 CAP = 2
 GROUP = -7
@@ -237,7 +244,9 @@ def test_what_a_full_group_is_called(groups: Groups, tenant: str | None, said: s
 def test_a_route_from_a_provider_without_caps_gets_its_group_before_it_is_called() -> None:
     groups = {"mail": Groups(provider="mail", cap=CAP), "texts": Groups(provider="texts")}
     places = Places(groups)
-    own, free = built(token=1, provider="mail", group=-7, lease=9), built(token=2, provider="texts", group=5, lease=9)
+    number = groups["mail"].number(None, "user:ada", None)
+    own = built(token=1, provider="mail", group=number, lease=9, recipient_ref="user:ada")
+    free = built(token=2, provider="texts", group=5, lease=9)
     assert places.without_strays([own, free]) == ([own, free], [])
     stray = built(token=3, provider="mail", group=5, lease=9, tenant_id="a")
     sent = built(token=4, provider="mail", group=5, lease=9, abandoned=True)
@@ -246,3 +255,93 @@ def test_a_route_from_a_provider_without_caps_gets_its_group_before_it_is_called
     (settlement,) = strays
     assert (settlement.claim.token, settlement.verdict) == (3, Defer(0.0))
     assert settlement.group == groups["mail"].number("a", stray.recipient_ref, stray.address)
+
+
+@pytest.mark.req("P-881")
+def test_a_route_from_another_provider_with_caps_gets_its_group_before_it_is_called() -> None:
+    groups = {name: Groups(provider=name, cap=CAP) for name in ("mail", "relay")} | {"texts": Groups(provider="texts")}
+    places = Places(groups)
+    own = {name: groups[name].number("a", "user:ada", None) for name in groups}
+    at_home = [
+        built(token=token, provider=name, group=number, lease=9, tenant_id="a")
+        for token, (name, number) in enumerate(own.items())
+    ]
+    assert places.without_strays(at_home) == (at_home, []), "the control: nobody has moved"
+    moved = built(token=3, provider="relay", group=own["mail"], lease=9, tenant_id="a")
+    left = built(token=4, provider="texts", group=own["mail"], lease=9, tenant_id="a")
+    live = built(token=5, provider="relay", group=own["mail"], tenant_id="a")
+    kept, strays = places.without_strays([moved, left, live])
+    assert tokens(kept) == [5], "what has no lease beside its row stays where its row says"
+    assert [(one.claim.token, one.group) for one in strays] == [(3, own["relay"]), (4, own["texts"])]
+    places.admit([built(token=6, provider="texts", group=own["texts"], lease=9, tenant_id="a")])
+    assert not places.full(), "a provider without caps has no full groups"
+
+
+@pytest.mark.req("P-881")
+def test_two_providers_that_call_one_endpoint_share_its_group() -> None:
+    groups = {name: Groups(provider=name, by="endpoint", cap=CAP) for name in ("hooks", "others")}
+    url = "https://a.example/x"
+    number = groups["hooks"].number("a", "user:ada", url)
+    moved = built(token=1, provider="others", group=number, lease=9, tenant_id="a", address=url)
+    assert Places(groups).without_strays([moved]) == ([moved], [])
+
+
+CAPPED = {name: Groups(provider=name, cap=2) for name in ("first", "second")}
+HELD = msgspec.structs.replace(CLAIM, group=CAPPED["first"].number(None, "user:ada", None), lease=9)
+OVER = Settlement(
+    claim=HELD, verdict=Defer(0.0), provider="second", group=CAPPED["second"].number(None, "user:ada", None)
+)
+
+
+@pytest.mark.req("P-881")
+async def test_a_route_goes_to_another_provider_with_caps_through_the_backlog() -> None:
+    first, second = says(Sent()), says(Sent())
+    desk = Desk(first, second, groups=CAPPED)
+    assert (await desk.attempt(HELD)).verdict == Finish(), "its own provider is called"
+    await desk.break_provider("first")
+    assert await desk.attempt(HELD) == OVER
+    assert not second.asked, "its places are counted there"
+    # What another worker may have sent is called: the backlog would forget that.
+    assert (await desk.attempt(msgspec.structs.replace(HELD, abandoned=True))).verdict == Finish()
+    assert (await Desk(first, second).attempt(HELD)).verdict == Finish(), (
+        "the control: without caps it is called at once"
+    )
+
+
+@pytest.mark.req("P-881")
+async def test_no_route_goes_to_and_fro_between_two_providers_that_are_down() -> None:
+    desk = Desk(says(Sent()), says(Sent()), groups=CAPPED)
+    await desk.break_provider("first")
+    await desk.break_provider("second")
+    held = await desk.attempt(HELD)
+    assert isinstance(held.verdict, Defer)
+    assert (held.provider, held.verdict.delay > 0.0) == (None, True), "both are open: it waits where it is"
+    desk.clock.now += 61.0
+    assert await desk.breakers.admit("first") is Admission.PROBE, "another message probes the first"
+    held = await desk.attempt(HELD)
+    assert held.provider is None, "both wait for a probe"
+    await desk.breakers.record("first", ok=False)
+    assert await desk.attempt(HELD) == OVER, "the second may be probed while the first is open"
+
+
+@pytest.mark.req("P-883")
+async def test_a_route_waits_for_breakers_while_no_provider_of_its_channel_may_be_called() -> None:
+    desk = Desk(says(Sent()), says(Sent()))
+
+    async def nothing_held(routes: Sequence[Waiting]) -> list[list[HeldTarget]]:
+        return [[] for _ in routes]
+
+    waits = Waits(nothing_held, desk.breakers, {"email": ("first", "second")}, desk.clock)
+    mail, text = (
+        Waiting(channel=channel, provider="first", address=None, tenant_id=None, lane=1, template_key="welcome")
+        for channel in ("email", "sms")
+    )
+    assert await waits([mail, text]) == [None, None]
+    await desk.break_provider("first")
+    said = "the breaker of first is open until 1970-01-01T00:17:40.000Z"
+    assert await waits([mail, text]) == [None, said], "the second one takes over"
+    desk.clock.now += 5.0
+    await desk.break_provider("second")
+    assert await waits([mail]) == [said], "until the first probe of them"
+    desk.clock.now += 56.0
+    assert await waits([mail]) == [None], "the first may be probed"

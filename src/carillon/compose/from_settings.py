@@ -276,7 +276,8 @@ def _groups(provider: str, options: dict[str, Any], given: GroupSettings | None)
         for name, member in said.members.items()
     }
     address = options.get("url") if by == "endpoint" else None
-    return Groups(provider=provider, by=by, cap=cap, address=address, special=special)
+    shared = frozenset(endpoint_name(url) for url in options.get("endpoints") or ())
+    return Groups(provider=provider, by=by, cap=cap, address=address, special=special, shared=shared)
 
 
 def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> PlanRules:

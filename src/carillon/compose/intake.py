@@ -259,7 +259,7 @@ class IntakePart(Part):
             chains,
             lanes,
             groups=rules.groups,
-            waits_for=Waits(admissions.waits_for, self._process.clock),
+            waits_for=Waits(admissions.waits_for, breakers, chains, self._process.clock),
             strict_receipts=settings.strict_receipts,
         )
         found += event_endpoints(settings, self.intake)

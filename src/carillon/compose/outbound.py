@@ -366,6 +366,7 @@ def _attempt_rules(settings: Settings, chains: Chains) -> AttemptRules:
             categories=from_settings.categories(settings),
             unsubscribe=from_settings.unsubscribes(settings),
             phones=from_settings.phone_rules(settings),
+            groups=from_settings.groups(settings),
         )
     return AttemptRules(
         chains,

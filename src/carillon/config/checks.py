@@ -23,6 +23,8 @@ _CALENDAR = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _LONGEST_EMAIL = 254
 _MOST_WEIGHT = 1000
 _ENDPOINT = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+):[0-9]{1,5}")
+_WITH_ENDPOINTS = "webhook"
+"""The kind of provider that calls endpoints of others."""
 _TEMPLATE_SERVICE = "template_service"
 """It has a breaker and is no provider."""
 
@@ -166,6 +168,10 @@ def _check_names(settings: Settings) -> None:
     for name in settings.policy.rate:
         if name.lower() not in names:
             raise ConfigurationError(f'policy.rate."{name}": there is no [providers.{name}]')
+    kinds = {name.lower(): str(options.get("kind")) for name, options in settings.providers.items()}
+    for name, rate in settings.policy.rate.items():
+        if rate.endpoint_per_second is not None and kinds.get(name.lower(), _WITH_ENDPOINTS) != _WITH_ENDPOINTS:
+            raise ConfigurationError(f'policy.rate."{name}".endpoint_per_second: {name} calls no endpoints of others')
     for name in settings.policy.breaker:
         if name.lower() not in names | {_TEMPLATE_SERVICE}:
             raise ConfigurationError(f'policy.breaker."{name}": there is no [providers.{name}]')
@@ -190,6 +196,10 @@ def _check_groups(settings: Settings) -> None:
     for provider, groups in settings.groups.items():
         if provider not in settings.providers:
             raise ConfigurationError(f"groups.{provider}: there is no [providers.{provider}]")
+        if settings.push is not None:
+            raise ConfigurationError(
+                f"groups.{provider}: a push worker takes messages as its queue has them; push.prefetch limits its calls"
+            )
         if groups.cap is not None and groups.cap < 1:
             raise ConfigurationError(f"groups.{provider}.cap: must be at least 1")
         for name, member in groups.members.items():

@@ -3,12 +3,13 @@
 Garbage collection skips these structs (`gc=False`): there are many, and none can be part of a reference cycle.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Protocol
 
 import msgspec
 
-from carillon.domain.groups import NO_TURNS, Turns
+from carillon.domain.groups import NO_TURNS, Groups, Turns
 from carillon.domain.notifications import Enrolment, Message
 from carillon.domain.suppressions import Suppression, SuppressionRef
 from carillon.domain.verdicts import Verdict
@@ -170,6 +171,19 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The suppression that the provider's answer causes, because it reports the address as dead."""
     group: int | None = None
     """The group of the route from now on; None leaves it."""
+    provider: str | None = None
+    """The provider of the route from now on, without a call that counts; None leaves what the verdict says."""
+
+
+def other_group(groups: Mapping[str, Groups], provider: str, claim: Claim) -> int | None:
+    """The group that a claim must have before this provider is called; None if it may be called as it is.
+
+    What another worker may have sent is called at once, because giving it back would forget that.
+    """
+    rules = groups.get(provider)
+    if rules is None or claim.abandoned or not claim.lease:
+        return None
+    return rules.instead_of(claim.group, claim.tenant_id, claim.recipient_ref, claim.address)
 
 
 class Settled(StrEnum):

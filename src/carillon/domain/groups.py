@@ -36,6 +36,8 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
     """The endpoint of routes without an address."""
     special: Mapping[int, GroupRule] = {}
     """Groups with a rule of their own, by their number without its sign."""
+    shared: frozenset[str] = frozenset()
+    """Endpoints with URLs that the operator registered: one group, and several breakers."""
 
     @property
     def capped(self) -> bool:
@@ -59,6 +61,10 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
             who = f"{self.provider} without a {self.by} is"
         return f"{who} at {cap} of {cap} calls"
 
+    def is_one_endpoint(self, address: str | None) -> bool:
+        """Whether all routes of the group of this address wait for the same endpoint's breaker."""
+        return self.by == "endpoint" and endpoint_name(address or self.address or "") not in self.shared
+
     def turns(self, busy: Collection[int] = (), excluded: Collection[int] = ()) -> "Turns":
         """What a claim must know."""
         return Turns(self.cap, self.special, excluded, busy)
@@ -81,12 +87,16 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
                 found = EVERYBODY
         return -(found or group_number(None, f"{self.provider}/")) if capped else found
 
-    def strayed(self, number: int) -> bool:
-        """Whether a route of this provider, in the group of that number, passes by the caps of its groups.
+    def instead_of(self, number: int, tenant_id: str | None, recipient_ref: str, address: str | None) -> int | None:
+        """The group that a route of this provider must have before it is called; None if it may stay in its group.
 
-        It came from another provider without caps, or from a time before the settings had one.
+        A route in another group came from another provider, or from a time of other settings: it would be called beside
+        the caps of this provider, or under the caps of the other.
         """
-        return number >= EVERYBODY and self.capped
+        if number >= EVERYBODY and not self.capped:
+            return None
+        own = self.number(tenant_id, recipient_ref, address)
+        return None if own == number else own
 
 
 class Turns(msgspec.Struct, frozen=True):

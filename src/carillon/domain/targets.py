@@ -283,6 +283,7 @@ def read_state(text: str | bytes | None) -> TargetState:
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """A route that waits, as far as targets are about it."""
 
+    channel: str
     provider: str
     address: str | None
     tenant_id: str | None

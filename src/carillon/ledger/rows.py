@@ -296,7 +296,7 @@ def settlement_values(settlement: Settlement, codec: Codec, *, noted: bool = Tru
         claim.token,
         verdict_word(verdict),
         None if delay is None else min(max(0.0, delay), _LONGEST_DELAY),
-        next_provider,
+        settlement.provider or next_provider,
         storable(classification),
         storable(error),
         claim.suppression_json if classification == CLASSIFICATION else None,
@@ -346,6 +346,7 @@ def as_held(route: dict[str, Any]) -> dict[str, Any]:
         "claimed_at": route["held_since"],
         "next_attempt_at": route["held_until"],
         "attempt_count": route["held_attempt"],
+        "before_claim": {name: route[name] for name in ("next_attempt_at", "attempt_count")},
     }
 
 

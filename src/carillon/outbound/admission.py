@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from carillon.domain.breaker import Admission, BreakerPolicy
+from carillon.domain.breaker import Admission, BreakerPolicy, State
 from carillon.domain.claims import Claim
 from carillon.domain.decide import provider_failed
 from carillon.domain.outcomes import THROTTLED, Outcome, Sent, Throttled, Unavailable, Unknown
@@ -156,6 +156,17 @@ class Admissions:
                 self._probes.add(claim.token)
             held = await self._asked(targets, target, claim)
         return placed.delays.get(claim.token, 0.0) if held is None else held
+
+    async def passed_on(self, provider: str, claim: Claim) -> Held | None:
+        """What keeps a route of another provider from going over to this one; takes neither a probe nor a place.
+
+        Of two providers that both wait for a probe none takes over from the other: routes would go to and fro.
+        """
+        states, target = await self._breakers.states(), self.target(provider, claim)
+        state, own = states.get(provider, State.CLOSED), states.get(claim.provider, State.CLOSED)
+        probes = state is State.HALF_OPEN and own is not State.OPEN
+        shut = target is not None and self._targets is not None and not self._targets.closed(target)
+        return Held(provider) if state is State.OPEN or probes or shut else await self.paused(provider, claim)
 
     async def admit_many(self, provider: str, claims: Sequence[Claim]) -> Admitted:
         """Ask for many calls of one provider."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from carillon.domain.breaker import State
-from carillon.domain.claims import AttemptNote, Claim, Dispatch, Settlement
+from carillon.domain.claims import AttemptNote, Claim, Dispatch, Settlement, other_group
 from carillon.domain.consent import NO_CATEGORIES, Categories
 from carillon.domain.content.phones import COUNTRY, PhoneRules
 from carillon.domain.decide import (
@@ -22,6 +22,7 @@ from carillon.domain.decide import (
     unwanted,
     when_open,
 )
+from carillon.domain.groups import Groups
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Outcome, Sent, Unknown, outcome_word
@@ -62,6 +63,8 @@ class AttemptRules(msgspec.Struct, frozen=True):
     phones: PhoneRules = PhoneRules()
     """The countries that text messages go to: what was accepted under other settings is not sent."""
     categories: Categories = NO_CATEGORIES
+    groups: Mapping[str, Groups] = {}
+    """A route goes to another provider with caps through the backlog, which counts the places there."""
     unsubscribe: Callable[[Claim], str | None] | None = None
     """Where one click leaves the category of a message; None where no such links are made."""
 
@@ -132,7 +135,9 @@ class Attempts:
         chosen = None if dispatch is None else await self._choose(claim)
         if isinstance(chosen, list):
             self._leave_out(claim, chosen)
-            return self._all_open(claim, chosen, await self._breakers.states())
+            chosen = self._all_open(claim, chosen, await self._breakers.states())
+        if isinstance(chosen, Settlement):
+            return chosen
         if dispatch is None or chosen is None:
             return Settlement(claim=claim, verdict=Defer(0.0))
         provider, delay = chosen
@@ -255,8 +260,11 @@ class Attempts:
         refusal = self._rules.phones.refusal(claim.address or "", claim.tenant_id) if claim.channel == "sms" else None
         return None if refusal is None else Bury(COUNTRY, refusal)
 
-    async def _choose(self, claim: Claim) -> tuple[str, float] | list[Held]:
-        """The provider that may be called and in how many seconds; otherwise what holds the call at each provider."""
+    async def _choose(self, claim: Claim) -> tuple[str, float] | list[Held] | Settlement:
+        """The provider that may be called and in how many seconds; otherwise what holds the call at each provider.
+
+        A settlement takes the route to another provider, whose caps it must keep.
+        """
         if claim.forced and claim.provider in self._providers:
             # Forced past its breaker, yet not past a pause.
             paused = await self._admissions.paused(claim.provider, claim)
@@ -264,7 +272,13 @@ class Attempts:
         held: list[Held] = []
         for provider in candidates(self._rules.chains.get(claim.channel, ()), claim.provider):
             if provider in self._providers:
-                said = await self._admissions.admit(provider, claim)
+                group = None if provider == claim.provider else other_group(self._rules.groups, provider, claim)
+                if group is None:
+                    said: Held | float | None = await self._admissions.admit(provider, claim)
+                else:
+                    said = await self._admissions.passed_on(provider, claim)
+                if said is None:
+                    return Settlement(claim=claim, verdict=Defer(0.0), provider=provider, group=group)
                 if not isinstance(said, Held):
                     return provider, said
                 held.append(said)
@@ -288,7 +302,9 @@ class Attempts:
         buries = self._rules.policies.get(claim.policy).on_open == "bury" and not (only and only.rate)
         if only is None or more or only.disabled or not only.seconds or buries or not claim.group:
             return
-        endpoint = parts_of(only.target)[1] is not None
+        groups = self._rules.groups.get(claim.provider)
+        # A group by tenant or person has routes to other endpoints too.
+        endpoint = parts_of(only.target)[1] is not None and groups is not None and groups.is_one_endpoint(claim.address)
         # Every group is of one tenant, so a tenant's pause holds its whole group.
         whole = only.paused is not None and (endpoint or tenant_of(only.target) is not None)
         if whole or (endpoint and len(self._rules.chains.get(claim.channel, ())) == 1):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
-from carillon.domain.claims import Claim, Settlement
+from carillon.domain.claims import Claim, Settlement, other_group
 from carillon.domain.groups import Groups
 from carillon.domain.verdicts import Defer
 
@@ -43,20 +43,19 @@ class Places:
     def without_strays(self, claims: Sequence[Claim]) -> tuple[Sequence[Claim], list[Settlement]]:
         """The claims whose groups are those of their provider, and settlements that give the others their group.
 
-        A route keeps its group when it moves to another provider, or when the settings get a cap: it would be called
+        A route keeps its group when it moves to another provider, or when the settings change: it would be called
         beside the cap. A route that another worker may have sent is called: giving it back would forget that.
         """
-        if not any(claim.group >= 0 and claim.provider in self._capped for claim in claims):
+        if not any(claim.group < 0 or claim.provider in self._capped for claim in claims):
             return claims, []
         own: list[Claim] = []
         strays: list[Settlement] = []
         for claim in claims:
-            groups = self._groups.get(claim.provider)
-            if groups is None or not groups.strayed(claim.group) or claim.abandoned or not claim.lease:
+            number = other_group(self._groups, claim.provider, claim)
+            if number is None:
                 own.append(claim)
-                continue
-            number = groups.number(claim.tenant_id, claim.recipient_ref, claim.address)
-            strays.append(Settlement(claim=claim, verdict=Defer(0.0), group=number))
+            else:
+                strays.append(Settlement(claim=claim, verdict=Defer(0.0), group=number))
         return own, strays
 
     def admit(self, claims: Sequence[Claim]) -> tuple[Sequence[Claim], list[Claim]]:

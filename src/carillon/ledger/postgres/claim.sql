@@ -195,7 +195,7 @@ WITH clock AS MATERIALIZED (
     RETURNING s.grp, s.fence
 ), held_apart AS (
     INSERT INTO leases (lease_id, grp, owner, claimed_at, expires_at, tickets)
-    SELECT fenced.fence, picked.grp, $7, clock.now, clock.now + $17::float8 * interval '1 second', array_agg(picked.ticket)
+    SELECT fenced.fence, picked.grp, $7, clock.now, clock.now + $17::float8 * interval '1 second', array_agg(picked.ticket ORDER BY picked.seq)
     FROM picked JOIN fenced ON fenced.grp = picked.grp CROSS JOIN clock
     WHERE picked.nth <= picked.free GROUP BY fenced.fence, picked.grp, clock.now
 -- end of caps

@@ -310,7 +310,8 @@ WITH locked AS MATERIALIZED (
         provider = coalesce(given.next_provider, r.provider),
         grp = coalesce(given.grp, r.grp),
         provider_since = CASE WHEN given.verdict = 'fail_over'
-            THEN r.attempt_count + CASE WHEN r.ticket = given.token THEN 1 ELSE 0 END ELSE r.provider_since END,
+            THEN r.attempt_count + CASE WHEN r.ticket = given.token THEN 1 ELSE 0 END
+            WHEN given.verdict = 'defer' AND given.next_provider IS NOT NULL THEN r.attempt_count ELSE r.provider_since END,
         provider_message_id = coalesce(given.provider_message_id, r.provider_message_id),
         last_error_classification = coalesce(given.error_classification, r.last_error_classification),
         last_error_message = coalesce(given.error_message, r.last_error_message),

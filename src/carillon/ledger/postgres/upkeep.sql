@@ -7,14 +7,20 @@ WHERE notification_id = ANY (:notification_ids::text[]) AND (:tenant_id::text IS
 ORDER BY accepted_at DESC, notification_id DESC;
 
 -- name: routes
--- `held_by`, `held_since`, `held_until`: the lease of a claim under a ticket. `group_calls`: how many claims hold a place of the group
--- that a route in the turns waits for. `redriven_by`: the last redrive.
+-- `held_by`, `held_since`, `held_until`: the lease of a claim under a ticket. `redriven_by`: the last redrive.
+-- `group_calls`: how many claims hold a place of the group that a route in the turns waits for; for a claim of a group with a cap, how
+-- many go before it. Who claims ahead calls in the order of claiming, and calls at least the first of its claims.
 SELECT r.*, held.owner AS held_by, held.claimed_at AS held_since, held.expires_at AS held_until, r.ticket AS held_token,
        r.attempt_count + 1 AS held_attempt,
        CASE WHEN r.grp < 0 AND (r.turn IS NOT NULL OR (r.ticket IS NOT NULL AND held.owner IS NULL)) AND r.next_attempt_at IS NOT NULL
            THEN (SELECT coalesce(sum(cardinality(l.tickets)), 0) FROM leases l WHERE l.grp = r.grp)
                 + (SELECT count(*) FROM routes g
                    WHERE g.grp = r.grp AND g.grp < 0 AND g.claim_token IS NOT NULL AND g.turn IS NULL)
+           WHEN held.nth > 1 OR EXISTS (
+               SELECT FROM leases l
+               WHERE l.grp = held.grp AND l.owner = held.owner AND l.lease_id < held.lease_id AND cardinality(l.tickets) > 0)
+           THEN held.nth - 1 + (
+               SELECT coalesce(sum(cardinality(l.tickets)), 0) FROM leases l WHERE l.grp = held.grp AND l.lease_id < held.lease_id)
        END AS group_calls,
        -- if api
        (SELECT m.action_id FROM redriven_routes m WHERE m.notification_id = r.notification_id AND m.route_id = r.route_id)
@@ -24,7 +30,9 @@ SELECT r.*, held.owner AS held_by, held.claimed_at AS held_since, held.expires_a
        -- end
 FROM routes r
 LEFT JOIN LATERAL (
-    SELECT l.owner, l.claimed_at, l.expires_at FROM leases l WHERE r.ticket = ANY (l.tickets) LIMIT 1
+    SELECT l.lease_id, l.grp, l.owner, l.claimed_at, l.expires_at,
+           CASE WHEN l.grp IS NOT NULL THEN array_position(l.tickets, r.ticket) END AS nth
+    FROM leases l WHERE r.ticket = ANY (l.tickets) LIMIT 1
 ) AS held ON TRUE
 WHERE r.notification_id = ANY (:notification_ids::text[]) ORDER BY r.notification_id, r.route_id;
 

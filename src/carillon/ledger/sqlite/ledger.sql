@@ -158,7 +158,8 @@ SET status = CASE :verdict
     next_attempt_at = :now + CAST(round(:delay * 1000) AS INTEGER),
     provider = coalesce(:next_provider, provider),
     grp = coalesce(:grp, grp),
-    provider_since = CASE WHEN :verdict = 'fail_over' THEN attempt_count + (ticket IS :token) ELSE provider_since END,
+    provider_since = CASE WHEN :verdict = 'fail_over' THEN attempt_count + (ticket IS :token)
+        WHEN :verdict = 'defer' AND :next_provider IS NOT NULL THEN attempt_count ELSE provider_since END,
     provider_message_id = coalesce(:provider_message_id, provider_message_id),
     last_error_classification = coalesce(:error_classification, last_error_classification),
     last_error_message = coalesce(:error_message, last_error_message),

@@ -8,14 +8,20 @@ WHERE notification_id IN (SELECT value FROM json_each(:notification_ids)) AND (:
 ORDER BY accepted_at DESC, notification_id DESC;
 
 -- name: routes
--- `held_by`, `held_since`, `held_until`: the lease of a claim under a ticket. `group_calls`: how many claims hold a place of the group
--- that a route in the turns waits for. `redriven_by`: the last redrive.
+-- `held_by`, `held_since`, `held_until`: the lease of a claim under a ticket. `redriven_by`: the last redrive.
+-- `group_calls`: how many claims hold a place of the group that a route in the turns waits for; for a claim of a group with a cap, how
+-- many go before it. Who claims ahead calls in the order of claiming, and calls at least the first of its claims.
 SELECT r.*, held.owner AS held_by, held.claimed_at AS held_since, held.expires_at AS held_until, r.ticket AS held_token,
        r.attempt_count + 1 AS held_attempt,
        CASE WHEN r.grp < 0 AND (r.turn IS NOT NULL OR (r.ticket IS NOT NULL AND held.owner IS NULL)) AND r.next_attempt_at IS NOT NULL
            THEN (SELECT coalesce(sum(json_array_length(l.tickets)), 0) FROM leases l WHERE l.grp = r.grp)
                 + (SELECT count(*) FROM routes g
                    WHERE g.grp = r.grp AND g.grp < 0 AND g.claim_token IS NOT NULL AND g.turn IS NULL)
+           WHEN held.nth > 1 OR EXISTS (
+               SELECT 1 FROM leases l
+               WHERE l.grp = held.grp AND l.owner = held.owner AND l.lease_id < held.lease_id AND json_array_length(l.tickets) > 0)
+           THEN held.nth - 1 + (
+               SELECT coalesce(sum(json_array_length(l.tickets)), 0) FROM leases l WHERE l.grp = held.grp AND l.lease_id < held.lease_id)
        END AS group_calls,
        -- if api
        (SELECT m.action_id FROM redriven_routes m WHERE m.notification_id = r.notification_id AND m.route_id = r.route_id)
@@ -25,7 +31,9 @@ SELECT r.*, held.owner AS held_by, held.claimed_at AS held_since, held.expires_a
        -- end
 FROM routes r
 LEFT JOIN (
-    SELECT t.value AS ticket, l.owner, l.claimed_at, l.expires_at FROM leases l, json_each(l.tickets) t
+    SELECT t.value AS ticket, l.lease_id, l.grp, l.owner, l.claimed_at, l.expires_at,
+           CASE WHEN l.grp IS NOT NULL THEN t.key + 1 END AS nth
+    FROM leases l, json_each(l.tickets) t
 ) AS held ON held.ticket = r.ticket
 WHERE r.notification_id IN (SELECT value FROM json_each(:notification_ids))
 ORDER BY r.notification_id, r.route_id;

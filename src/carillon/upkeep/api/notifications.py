@@ -206,6 +206,7 @@ class _Notifications:
         lanes = {(row["notification_id"], row["route_id"]): row["lane"] for story in stories for row in story.routes}
         waiting = [
             Waiting(
+                channel=route.channel,
                 provider=route.provider,
                 address=route.recipient,
                 tenant_id=view.tenant_id,
@@ -230,6 +231,9 @@ class _Notifications:
             groups = self._groups.get(route["provider"])
             if groups is not None:
                 route["waits_for"] = groups.waits_for(route["grp"], route["group_calls"])
+                if route["waits_for"] is not None:
+                    # Claimed ahead of a place: no attempt is under way.
+                    route.update(route.get("before_claim", {}))
         return notification_view(story, _included(query), chains=self._providers, strict=self._strict)
 
     async def cancel(self, request: Request) -> Reply:

@@ -50,7 +50,7 @@ export async function render(main, shell) {
         h("button", { type: "button", class: "primary", id: "disable-one", text: "Disable an endpoint", onclick: () => disable(state, null, draw) }),
       ),
       progress,
-      card(null, h("p", { class: "quiet", text: "Calls, failures and times are those of the last ten to twenty minutes, in every process. A disabled endpoint is not called: what is for it is accepted and waits." }), rows),
+      card(null, h("p", { class: "quiet", text: "Calls, failures and times are those of the last ten to twenty minutes, in every process. An endpoint that somebody has disabled is not called: what is for it is accepted and waits. One that failed for days is disabled too: what is for it becomes a dead letter, and one message now and then probes it." }), rows),
     ),
   );
   const stop = live(shell, draw);
