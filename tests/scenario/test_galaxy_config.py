@@ -15,6 +15,7 @@ from tests.support.galaxy_stand import GATEWAY, INTENTS, MAIL, PASSWORD, Galaxy
 from tests.support.ports import free_port
 from tests.support.process import run_carillon
 from tests.support.vendor import Reply
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -158,9 +159,40 @@ async def test_everything_otherwise(galaxy: Galaxy) -> None:
     assert await backends(galaxy) <= 4
 
 
+@pytest.mark.req("S1-22")
+async def test_redis_has_its_time_to_answer(galaxy: Galaxy) -> None:
+    asked = asyncio.Semaphore(0)
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.release()
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    longer = {"NOTIFICATION_REDIS_OPERATION_TIMEOUT": "10m", "NOTIFICATION_ROUTE_LEASE_TTL": "20m"}
+    patient = galaxy.launch(NOTIFICATION_REDIS_MASTER_ADDR=address, **longer)
+    await asked.acquire()
+    said = await refused(
+        galaxy, NOTIFICATION_REDIS_MASTER_ADDR=address, NOTIFICATION_REDIS_OPERATION_TIMEOUT="500ms"
+    )
+    assert f"Redis at {address} cannot be reached: " in said
+    assert patient.returncode is None, "it waits longer where it may"
+    patient.kill()
+    server.close()
+
+
+POOLED = (
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'carillon-%'"
+    " AND application_name NOT IN ('carillon-listen', 'carillon-notify')"
+)
+"""Those who listen and who ring never lie idle."""
+
+
 @pytest.mark.req("S1-23")
 async def test_no_more_connections_than_allowed_under_load(galaxy: Galaxy) -> None:
-    galaxy.start(NOTIFICATION_POSTGRES_MAX_OPEN_CONNS="8", NOTIFICATION_POSTGRES_MAX_IDLE_CONNS="2")
+    limits = {"MAX_OPEN_CONNS": "8", "MAX_IDLE_CONNS": "2", "CONN_MAX_LIFETIME": "2s"}
+    galaxy.start(**{f"NOTIFICATION_POSTGRES_{name}": value for name, value in limits.items()})
     async with galaxy.redis.pipeline() as pipe:
         for _ in range(300):
             pipe.xadd(INTENTS, intent())
@@ -170,6 +202,13 @@ async def test_no_more_connections_than_allowed_under_load(galaxy: Galaxy) -> No
         seen = max(seen, await backends(galaxy))
     await galaxy.published(MAIL, 600)
     assert 1 <= max(seen, await backends(galaxy)) <= 8
+    first = {row["pid"] for row in await galaxy.rows(POOLED)}
+
+    async def few_and_new() -> bool:
+        left = {row["pid"] for row in await galaxy.rows(POOLED)}
+        return 0 < len(left) <= 2 and not left & first
+
+    await until(few_and_new, timeout=60, what="two connections that are younger than the load")
 
 
 @pytest.mark.req("S1-31")
