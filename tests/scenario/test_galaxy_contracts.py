@@ -299,8 +299,8 @@ def test_flatc_makes_go_bindings_that_read_the_same_slots(tmp_path: Path) -> Non
 async def test_the_page_of_the_migration_names_everything_in_the_schema(galaxy: Galaxy) -> None:
     galaxy.start()
     rows = await galaxy.rows(
-        "SELECT relname FROM pg_class"
-        " WHERE relnamespace = 'notification'::regnamespace AND relkind IN ('r', 'v', 'S') AND relname NOT LIKE '%_id_seq'"
+        "SELECT relname FROM pg_class WHERE relnamespace = 'notification'::regnamespace"
+        " AND relkind IN ('r', 'v', 'S') AND relname NOT LIKE '%_id_seq'"
     )
     page = (FOLDER / "docs" / "postgres-migration.md").read_text()
     assert {row["relname"] for row in rows} <= set(re.findall(r"`([a-z_]+)`", page))
