@@ -116,11 +116,12 @@ def test_a_mistake_is_noticed(expression: str, strange: str, series: Series) -> 
 
 @pytest.mark.req("X0-11")
 def test_the_push_workers_page_its_alarms_and_the_dashboard_name_one_gauge() -> None:
-    page = (ROOT / "docs" / "blueprints" / "push-worker.md").read_text().partition("The gauge `")[2].partition("\n\n")[0]
-    gauge = page.partition("`")[0].replace(".", "_")
+    page = (ROOT / "docs" / "blueprints" / "push-worker.md").read_text()
+    said = page.partition("The gauge `")[2].partition("\n\n")[0]
+    gauge = said.partition("`")[0].replace(".", "_")
     assert gauge in {name for panel in PANELS for target in panel["targets"] for name in asked(target["expr"])}
     rules = {rule["alert"]: rule for rule in RULES}
-    alarms = re.findall(r"`(Carillon\w+)`", page)
+    alarms = re.findall(r"`(Carillon\w+)`", said)
     assert alarms
     for name in alarms:
         assert gauge in asked(rules[name]["expr"]), name
