@@ -112,3 +112,18 @@ def test_the_loops_that_may_be_in_trouble_are_loops() -> None:
 )
 def test_a_mistake_is_noticed(expression: str, strange: str, series: Series) -> None:
     assert mistakes(expression, series) == [strange]
+
+
+@pytest.mark.req("X0-11")
+def test_the_push_workers_page_its_alarms_and_the_dashboard_name_one_gauge() -> None:
+    page = (ROOT / "docs" / "blueprints" / "push-worker.md").read_text()
+    said = page.partition("The gauge `")[2].partition("\n\n")[0]
+    gauge = said.partition("`")[0].replace(".", "_")
+    assert gauge in {name for panel in PANELS for target in panel["targets"] for name in asked(target["expr"])}
+    rules = {rule["alert"]: rule for rule in RULES}
+    alarms = re.findall(r"`(Carillon\w+)`", said)
+    assert alarms
+    for name in alarms:
+        assert gauge in asked(rules[name]["expr"]), name
+        # Whom the alarm wakes finds the worker's queues on its page.
+        assert "push worker" in (ROOT / rules[name]["annotations"]["runbook_url"]).read_text(), name

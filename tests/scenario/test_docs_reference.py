@@ -87,8 +87,20 @@ def test_environment() -> None:
     assert billing == {name: (path, name in tables["env_required"]) for name, path in tables["env"].items()}
     sse = {word(cells[0]): word(cells[1]) for cells in rows(page, "Names of sse")}
     assert sse == docs_facts.blueprint("sse")["env"]
+    push = {word(cells[0]): (word(cells[1]), cells[2] == "required") for cells in rows(page, "Names of push-worker")}
+    tables = docs_facts.blueprint("push-worker")
+    assert push == {name: (path, name in tables["env_required"]) for name, path in tables["env"].items()}
     others = {word(cells[0]) for cells in rows(page, "Not settings")}
     assert {name for name in others if name.startswith(PREFIX)} == {PREFIX + name for name in COMMAND_LINE}
+
+
+@pytest.mark.req("P-820")
+def test_the_variables_of_every_blueprint_have_their_section() -> None:
+    """`local` has its names at the top."""
+    sections = set(re.findall(r"^## Names of (.+)$", (REFERENCE / "environment.md").read_text(), re.MULTILINE))
+    files = (ROOT / "src" / "carillon" / "blueprints").glob("*/blueprint.toml")
+    names = {file.parent.name.replace("_", "-") for file in files}
+    assert sections - {"their own"} == names - {"local"}
 
 
 def test_endpoints_and_problems() -> None:

@@ -15,6 +15,7 @@ from tests.support.galaxy_stand import GATEWAY, INTENTS, MAIL, PASSWORD, Galaxy
 from tests.support.ports import free_port
 from tests.support.process import run_carillon
 from tests.support.vendor import Reply
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -112,6 +113,17 @@ async def test_defaults_are_the_documents(galaxy: Galaxy) -> None:
     assert PASSWORD not in json.dumps(found)
 
 
+POOLED = (
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'carillon-%'"
+    " AND application_name NOT IN ('carillon-listen', 'carillon-notify')"
+)
+"""Those who listen and who ring never lie idle."""
+
+
+async def pooled(stand: Galaxy) -> set[int]:
+    return {row["pid"] for row in await stand.rows(POOLED)}
+
+
 OTHERWISE = {
     "NOTIFICATION_REDIS_DB": "3",
     "NOTIFICATION_REDIS_OPERATION_TIMEOUT": "1s",
@@ -125,6 +137,7 @@ OTHERWISE = {
     "NOTIFICATION_ROUTE_LEASE_TTL": "90s",
     "NOTIFICATION_IDEMPOTENCY_TTL": "1h30m",
     "NOTIFICATION_POSTGRES_MAX_OPEN_CONNS": "4",
+    "NOTIFICATION_POSTGRES_CONN_MAX_LIFETIME": "2s",
     "NOTIFICATION_DEAD_LETTER_TTL": "1h",
     "NOTIFICATION_RECORD_TTL": "1h",
 }
@@ -149,13 +162,44 @@ async def test_everything_otherwise(galaxy: Galaxy) -> None:
         assert len(taken) == 4
         assert await redis.xlen("other:mails") == 2
         assert await redis.ttl("notification:stream_offsets:b3RoZXI6aW50ZW50cw") == -1
+        first = await pooled(galaxy)
+
+        async def renewed() -> bool:
+            """Connections that are too old are closed when one is needed next."""
+            await galaxy.routes((await redis.xadd("other:intents", intent())).decode(), status="published")
+            return bool(first) and not first & await pooled(galaxy)
+
+        await until(renewed, timeout=60, what="other connections after their lifetime")
     # Nothing of it is anywhere else.
     assert await galaxy.redis.dbsize() == 0
-    (row,) = await galaxy.rows("SELECT idempotency_expires_at - accepted_at AS kept FROM records")
+    (row,) = await galaxy.rows("SELECT DISTINCT idempotency_expires_at - accepted_at AS kept FROM records")
     assert row["kept"] == timedelta(minutes=90)
     warned = {line["setting"] for line in program.events("setting_ignored")}
     assert warned == {"NOTIFICATION_DEAD_LETTER_TTL", "NOTIFICATION_RECORD_TTL"}
     assert await backends(galaxy) <= 4
+
+
+@pytest.mark.req("S1-22")
+async def test_redis_has_its_time_to_answer(galaxy: Galaxy) -> None:
+    asked = asyncio.Semaphore(0)
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.release()
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    longer = {"NOTIFICATION_REDIS_OPERATION_TIMEOUT": "10m", "NOTIFICATION_ROUTE_LEASE_TTL": "20m"}
+    patient = galaxy.launch(NOTIFICATION_REDIS_MASTER_ADDR=address, **longer)
+    await asked.acquire()
+    brief = galaxy.launch(NOTIFICATION_REDIS_MASTER_ADDR=address, NOTIFICATION_REDIS_OPERATION_TIMEOUT="500ms")
+    code, said = await asyncio.to_thread(exit_of, brief)
+    assert code not in {0, None}
+    assert f"Redis at {address} cannot be reached: " in said
+    assert patient.returncode is None, "it waits longer where it may"
+    patient.kill()
+    server.close()
 
 
 @pytest.mark.req("S1-23")
@@ -170,6 +214,11 @@ async def test_no_more_connections_than_allowed_under_load(galaxy: Galaxy) -> No
         seen = max(seen, await backends(galaxy))
     await galaxy.published(MAIL, 600)
     assert 1 <= max(seen, await backends(galaxy)) <= 8
+
+    async def few() -> bool:
+        return 0 < len(await pooled(galaxy)) <= 2
+
+    await until(few, timeout=60, what="no more idle connections than allowed")
 
 
 @pytest.mark.req("S1-31")

@@ -197,10 +197,12 @@ def test_a_push_carries_its_id_and_its_priority(listo: Listo) -> None:
         assert message["data"]["notification_id"] == one
         assert message["android"]["priority"] == android
         assert message["apns"]["headers"]["apns-priority"] == apns
-    now = listo.send("driver_assigned", "push")
-    assert now.status == 200, now
-    (call,) = listo.calls("FCM", now.body["notificationId"])
-    assert json.loads(call["body"])["message"]["android"]["priority"] == "NORMAL"
+    at_once: list[tuple[dict[str, Any], str]] = [({}, "NORMAL"), ({"priority": "high", "synchronous": True}, "HIGH")]
+    for fields, android in at_once:
+        now = listo.send("driver_assigned", "push", **fields)
+        assert now.status == 200, now
+        (call,) = listo.calls("FCM", now.body["notificationId"])
+        assert json.loads(call["body"])["message"]["android"]["priority"] == android
 
 
 @pytest.mark.req("X2-8", "S2-69", "S2-130")

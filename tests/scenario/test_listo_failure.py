@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -67,8 +68,14 @@ def queue_row(listo: Listo, notification_id: str) -> dict[str, Any]:
     return row
 
 
+def moment(stored: Any) -> datetime:
+    """SQLite has Unix milliseconds."""
+    return stored if isinstance(stored, datetime) else datetime.fromtimestamp(stored / 1000, UTC)
+
+
 @pytest.mark.req("S2-118", "S2-119", "S2-120", "S2-121")
 def test_a_used_up_budget_is_stored_and_told(listo: Listo, alerts: Alerts) -> None:
+    began = datetime.now(UTC)
     known = listo.sent("order_confirmed", "email", userId="u-7", data={"orderNumber": "1"})
     story = listo.until(known, "failed")
     attempts = story["routes"][0]["attempts"]
@@ -78,7 +85,8 @@ def test_a_used_up_budget_is_stored_and_told(listo: Listo, alerts: Alerts) -> No
     assert row["Status"] == "failed"
     assert row["AttemptCount"] == 6
     assert row["LastError"] == f"Retry exhausted after 6 attempts. Last error: {last}"
-    assert row["FailedAt"] is not None
+    assert began < moment(row["FailedAt"]) < datetime.now(UTC)
+    assert moment(row["FailedAt"]).isoformat(timespec="milliseconds") == story["failedAt"].replace("Z", "+00:00")
     asked = f"""SELECT count(*) AS n FROM "NotificationQueue" WHERE "Id" = '{known}' AND "Status" = 'failed'"""  # noqa: S608 - ours
     (count,) = listo.rows(asked)
     assert count["n"] == 1, "all attempts are one row"
@@ -101,6 +109,16 @@ def test_a_used_up_budget_is_stored_and_told(listo: Listo, alerts: Alerts) -> No
     }
     # It is told before it is taken out.
     listo.until_rows("SELECT * FROM outbox", lambda rows: rows == [])
+
+
+@pytest.mark.req("S2-118")
+def test_the_number_in_the_words_is_the_number_of_attempts(listo: Listo) -> None:
+    listo.fcm.answer(*[DOWN] * 3, path="/v1/")
+    other = listo.sent("order_confirmed", "push", serviceOrigin="orders", recipient=vendors.device())
+    error = listo.until(other, "failed")["routes"][0]["attempts"][-1]["error"]
+    row = queue_row(listo, other)
+    assert (row["Status"], row["AttemptCount"]) == ("failed", 3)
+    assert row["LastError"] == f"Retry exhausted after 3 attempts. Last error: {error}"
 
 
 @pytest.mark.req("S2-121")

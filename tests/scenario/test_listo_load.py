@@ -3,11 +3,12 @@
 import threading
 import time
 from itertools import count
+from typing import Any
 
 import pytest
 
 from tests.support.client import Client
-from tests.support.listo_stand import ADDRESSES, DEVICE, EMAIL, Listo, stand_fixture
+from tests.support.listo_stand import ADDRESSES, DEVICE, EMAIL, HANGS, Listo, stand_fixture
 from tests.support.vendor import Entry, Reply
 from tests.support.waiting import wait_until
 
@@ -100,3 +101,31 @@ def test_a_synchronous_message_passes_a_bulk_that_holds_its_slots(listo: Listo) 
     done = listo.rows("SELECT count(*) AS n FROM routes WHERE lane = 3 AND status <> 'pending'")[0]["n"]
     assert (done, len(listo.calls("SendGrid", "bulk"))) == (0, 2 * FOR_BULK), "bulk held its slots the whole time"
     gate.set()
+
+
+QUEUES: dict[str, dict[str, Any]] = {
+    "listo-notifications-priority": {"priority": "high"},
+    "listo-notifications-queue": {},
+    "listo-notifications-bulk": {"isBulk": True},
+}
+
+SHORT = {"CARILLON_LEDGER__LEASE_SECONDS": "8"} | {
+    f"CARILLON_LANES__{lane}__TIMEOUT_SECONDS": "5" for lane in ("PRIORITY", "STANDARD", "BULK")
+}
+
+
+@pytest.mark.req("S2-23")
+def test_every_queue_gives_out_again_what_a_killed_process_held(listo: Listo) -> None:
+    killed = listo.start(**SHORT)
+    listo.sendgrid.answer(*[HANGS] * len(QUEUES))
+    replies = [listo.send(**fields) for fields in QUEUES.values()]
+    assert [reply.body["queueName"] for reply in replies] == list(QUEUES)
+    listo.sendgrid.wait_for(len(QUEUES))
+    killed.kill()
+    listo.programs.remove(killed)
+    listo.start(**SHORT)
+    ids = [reply.body["notificationId"] for reply in replies]
+    stories = [listo.until(one, "delivered", timeout=60) for one in ids]
+    # Taken twice, delivered once: the first process told nobody what became of its call.
+    assert [story["attemptCount"] for story in stories] == [2] * len(QUEUES)
+    assert [len(listo.calls("SendGrid", one)) for one in ids] == [2] * len(QUEUES)
