@@ -196,7 +196,7 @@ def test_throttles_digests_and_quiet_hours_are_those_of_the_reader(listo: Listo,
     readers = (f"third-{address}", f"fourth-{address}")
     for to in readers:
         assert gate_of(send(listo, ada, "send", recipient=to, **wish)) == "digest"
-    owners = {row["recipient_ref"] for row in listo.rows("SELECT recipient_ref FROM digests")}
+    owners = {row["audience"] for row in listo.rows("SELECT audience FROM digests")}
     assert {f"email:{to}" for to in readers} <= owners
     listo.client.call("PATCH", f"/api/v1/preferences/user/email:{address}", {"quietHours": QUIET}, root)
     assert gates(listo, ada, recipient=address)["quiet_hours"] in {"note", "pass"}

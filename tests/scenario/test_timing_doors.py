@@ -134,6 +134,62 @@ def test_the_gate_of_categories_stands_at_the_door_of_rabbitmq(client: Client, r
     assert (email["status"], email["gate"]) == ("skipped", "category")
 
 
+def command(folder: Path, *words: str) -> Any:
+    """What a command answers as JSON, or the words in which it refuses."""
+    ran = run_carillon([*words, "--json"], env=environment(folder, ""), cwd=folder)
+    return json.loads(ran.stdout) if ran.stdout.startswith("{") else ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.req("P-853")
+def test_the_command_line_has_every_wish(client: Client, program: Program, folder: Path) -> None:
+    user = "cleo"
+    prefer(client, user, timeZone="Pacific/Auckland")
+    words = ("send", "welcome", "--channel", "push", "--user", user, "-d", "name=A", "-d", "link=x", "--wait", "0")
+    words = (*words, "--url", str(program.wait_ready(60)["addresses"][0]))
+    later = ("--at", "2096-01-31T18:00:00", "--time-zone", "recipient")
+    for _ in range(2):
+        replaced = command(folder, *words, *later, "--collapse-key", "score", "--ttl", "PT10M")
+    first, second = (client.get(f"/api/v1/notifications?userId={user}").body["items"][at]["id"] for at in (1, 0))
+    assert routes(client, first)["push"]["gate"] == "collapsed"
+    assert (replaced["notificationId"], replaced["status"]) == (second, "queued")
+    assert routes(client, second)["push"]["nextAttemptAt"].startswith("2096-01-31T05:00:00")
+    for digest in ("key=comments,window=1h,max=9", '{"key": "comments", "window": "0 9 * * 1,3"}'):
+        gathered = command(folder, *words, "--digest", digest)
+        assert [one["reason"] for one in gathered["skipped"]] == ["digest"]
+    over = command(folder, *words, "--at", "2020-01-01T00:00:00Z", "--expires-at", "2020-01-01T00:00:00Z")
+    wait_until(lambda: routes(client, over["notificationId"])["push"]["gate"] == "expired", timeout=30, what="its end")
+    wrong = {("--ttl", "soon"): {"ttl": "soon"}, ("--digest", "key=a,window=soon"): {"digest": {"key": "a", "window": "soon"}}}
+    wrong |= {("--time-zone", "Europe/Berlin"): {"timeZone": "Europe/Berlin"}, ("--collapse-key", "a\nb"): {"collapseKey": "a\nb"}}
+    for options, fields in wrong.items():
+        body = {"templateKey": "welcome", "channel": "push", "userId": user, "data": DATA, **fields}
+        refused = send(client, body).body["error"]["message"]
+        assert refused in " ".join(str(command(folder, *words, *options)).split())
+    assert "write it as key=comments" in str(command(folder, *words, "--digest", "comments"))
+
+
+@pytest.mark.slow
+@pytest.mark.req("P-854")
+def test_the_command_line_shows_and_changes_preferences(client: Client, folder: Path) -> None:
+    prefer(client, "dana", timeZone="Europe/Berlin")
+    path, config = "/api/v1/preferences/user/dana", ("--config", str(folder / "c.toml"))
+    words = ("people", "preferences", "dana", *config)
+    assert command(folder, *words) == client.get(path).body
+    wish = {"categories": {"offers": {"email": False}}, "quietHours": {"from": "22:00", "to": "07:00", "holidays": "ALL"}}
+    changed = command(folder, *words, "--change", json.dumps(wish))
+    assert changed == client.get(path).body
+    assert (changed["categories"]["offers"]["email"], changed["quietHours"]["holidays"]) == (False, "ALL")
+    assert command(folder, "people", "preferences", "dana", "--tenant", "acme", *config)["contacts"] == {}
+    for wrong in ({"timeZone": "Mars/Base"}, {"categories": {"noise": {"email": False}}}, {"holydays": 1}):
+        said = client.call("PATCH", path, wrong).body["error"]["message"]
+        assert said in " ".join(str(command(folder, *words, "--change", json.dumps(wrong))).split())
+    assert client.get(path).body == changed
+    assert command(folder, *words, "--change", "{}", "--replace")["contacts"] == {}
+    made = command(folder, "people", "link", "dana", *config)["url"]
+    page = client.get(f"/u/{made.rpartition('/u/')[2]}")
+    assert page.status == 200
+
+
 @pytest.mark.slow
 @pytest.mark.req("P-320", "P-322")
 def test_explain_shows_the_chain_with_its_times(client: Client) -> None:
