@@ -42,9 +42,7 @@ def test_prefer_refuses_what_the_api_refuses_and_stores_nothing_then(outbox: Out
     }
     for words, wish in refused.items():
         with pytest.raises(Rejected) as caught:
-            outbox.prefer("ada", contacts={"pushToken": "other"}, **wish) if "contacts" not in wish else outbox.prefer(
-                "ada", **wish
-            )
+            outbox.prefer("ada", **{"contacts": {"pushToken": "other"}, **wish})
         assert (caught.value.code, words in str(caught.value)) == ("VALIDATION_ERROR", True), str(caught.value)
     outbox.send("welcome", channel="push", user_id="ada", data=DATA)
     outbox.assert_sent(channel="push", recipient="device-ada")

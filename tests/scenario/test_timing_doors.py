@@ -31,6 +31,7 @@ quiet_hours = true
 ALL = [DAYS]
 """
 DAYS = ", ".join(f'"{month:02}-{day:02}"' for month in range(1, 13) for day in range(1, 29))
+PAGES = {"CARILLON_CONSENT__URL": "https://example.org"}
 DATA = {"name": "Ada", "link": "https://example.org/"}
 
 
@@ -136,7 +137,7 @@ def test_the_gate_of_categories_stands_at_the_door_of_rabbitmq(client: Client, r
 
 def command(folder: Path, *words: str) -> Any:
     """What a command answers as JSON, or the words in which it refuses."""
-    ran = run_carillon([*words, "--json"], env=environment(folder, ""), cwd=folder)
+    ran = run_carillon([*words, "--json"], env=environment(folder, "") | PAGES, cwd=folder)
     return json.loads(ran.stdout) if ran.stdout.startswith("{") else ran.stderr
 
 
@@ -159,8 +160,12 @@ def test_the_command_line_has_every_wish(client: Client, program: Program, folde
         assert [one["reason"] for one in gathered["skipped"]] == ["digest"]
     over = command(folder, *words, "--at", "2020-01-01T00:00:00Z", "--expires-at", "2020-01-01T00:00:00Z")
     wait_until(lambda: routes(client, over["notificationId"])["push"]["gate"] == "expired", timeout=30, what="its end")
-    wrong = {("--ttl", "soon"): {"ttl": "soon"}, ("--digest", "key=a,window=soon"): {"digest": {"key": "a", "window": "soon"}}}
-    wrong |= {("--time-zone", "Europe/Berlin"): {"timeZone": "Europe/Berlin"}, ("--collapse-key", "a\nb"): {"collapseKey": "a\nb"}}
+    wrong: dict[tuple[str, str], dict[str, Any]] = {
+        ("--ttl", "soon"): {"ttl": "soon"},
+        ("--digest", "key=a,window=soon"): {"digest": {"key": "a", "window": "soon"}},
+        ("--time-zone", "Europe/Berlin"): {"timeZone": "Europe/Berlin"},
+        ("--collapse-key", "a\nb"): {"collapseKey": "a\nb"},
+    }
     for options, fields in wrong.items():
         body = {"templateKey": "welcome", "channel": "push", "userId": user, "data": DATA, **fields}
         refused = send(client, body).body["error"]["message"]
@@ -175,7 +180,8 @@ def test_the_command_line_shows_and_changes_preferences(client: Client, folder: 
     path, config = "/api/v1/preferences/user/dana", ("--config", str(folder / "c.toml"))
     words = ("people", "preferences", "dana", *config)
     assert command(folder, *words) == client.get(path).body
-    wish = {"categories": {"offers": {"email": False}}, "quietHours": {"from": "22:00", "to": "07:00", "holidays": "ALL"}}
+    quiet = {"from": "22:00", "to": "07:00", "holidays": "ALL"}
+    wish = {"categories": {"offers": {"email": False}}, "quietHours": quiet}
     changed = command(folder, *words, "--change", json.dumps(wish))
     assert changed == client.get(path).body
     assert (changed["categories"]["offers"]["email"], changed["quietHours"]["holidays"]) == (False, "ALL")

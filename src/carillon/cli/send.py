@@ -19,10 +19,22 @@ from carillon.domain.errors import CarillonError
 
 POLL_SECONDS, WAIT_SECONDS = 0.2, 10.0
 _FIELDS = {
-    "template": "templateKey", "to": "recipient", "user": "userId", "origin": "serviceOrigin", "at": "scheduledFor",
-    "channel": "channel", "until": "until", "after": "after", "priority": "priority", "locale": "locale",
-    "category": "category", "time_zone": "timeZone", "ttl": "ttl", "expires_at": "expiresAt",
-    "collapse_key": "collapseKey", "synchronous": "synchronous",
+    "template": "templateKey",
+    "to": "recipient",
+    "user": "userId",
+    "origin": "serviceOrigin",
+    "at": "scheduledFor",
+    "channel": "channel",
+    "until": "until",
+    "after": "after",
+    "priority": "priority",
+    "locale": "locale",
+    "category": "category",
+    "time_zone": "timeZone",
+    "ttl": "ttl",
+    "expires_at": "expiresAt",
+    "collapse_key": "collapseKey",
+    "synchronous": "synchronous",
 }
 """The field of the request for each option that is given to it as it is."""
 _MARKS = {"pass": "[green]pass[/]", "stop": "[red]stop[/]", "note": "[yellow]note[/]"}

@@ -24,8 +24,11 @@ CategoryName = Annotated[str, Meta(pattern=NAME)]
 CategoryWishes = dict[Literal["email", "sms", "push", "inApp", "webhook", "sse"], bool | None]
 MOST_CATEGORIES = 200
 _CAMEL = {
-    "preferred_locale": "preferredLocale", "time_zone": "timeZone", "quiet_hours": "quietHours",
-    "start_time": "startTime", "end_time": "endTime",
+    "preferred_locale": "preferredLocale",
+    "time_zone": "timeZone",
+    "quiet_hours": "quietHours",
+    "start_time": "startTime",
+    "end_time": "endTime",
 }
 TenantId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,64}\Z")]
 _PATH = "/api/v1/preferences"
