@@ -80,6 +80,9 @@ class Embedded:
         try:
             fields = msgspec.to_builtins(msgspec.structs.replace(item, idempotency_key=None))
             body = msgspec.convert(fields, SendBody)
+            if body.synchronous:
+                said = "an embedded Carillon is never synchronous: await wait() after the send"
+                raise BadIntent("SYNCHRONOUS_UNAVAILABLE", said, field="synchronous")
             context = Context(
                 reach=reach_named(body),
                 correlation_id=new_id(),

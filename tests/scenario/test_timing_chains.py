@@ -29,7 +29,7 @@ def outbox(tmp_path: Path) -> Iterator[Outbox]:
         yield outbox
 
 
-@pytest.mark.req("P-852")
+@pytest.mark.req("P-852", "P-855")
 def test_prefer_refuses_what_the_api_refuses_and_stores_nothing_then(outbox: Outbox) -> None:
     refused: dict[str, dict[str, Any]] = {
         "timeZone is not known": {"time_zone": "Mars/Base"},
@@ -46,6 +46,8 @@ def test_prefer_refuses_what_the_api_refuses_and_stores_nothing_then(outbox: Out
         assert (caught.value.code, words in str(caught.value)) == ("VALIDATION_ERROR", True), str(caught.value)
     outbox.send("welcome", channel="push", user_id="ada", data=DATA)
     outbox.assert_sent(channel="push", recipient="device-ada")
+    with pytest.raises(Rejected, match="an embedded Carillon is never synchronous"):
+        outbox.send("welcome", channel="push", user_id="ada", data=DATA, synchronous=True)
     outbox.prefer("ada", channels={"push": False}, quiet_hours={"start_time": "22:00", "end_time": "07:00"})
     with pytest.raises(Rejected, match="has switched push off"):
         outbox.send("welcome", channel="push", user_id="ada", data=DATA)
