@@ -150,7 +150,7 @@ def test_the_command_line_has_every_wish(client: Client, program: Program, folde
     words = (*words, "--url", str(program.wait_ready(60)["addresses"][0]))
     later = ("--at", "2096-01-31T18:00:00", "--time-zone", "recipient")
     for _ in range(2):
-        replaced = command(folder, *words, *later, "--collapse-key", "score", "--ttl", "PT10M")
+        replaced = command(folder, *words, *later, "--collapse-key", "score")
     first, second = (client.get(f"/api/v1/notifications?userId={user}").body["items"][at]["id"] for at in (1, 0))
     assert routes(client, first)["push"]["gate"] == "collapsed"
     assert (replaced["notificationId"], replaced["status"]) == (second, "queued")
@@ -158,8 +158,9 @@ def test_the_command_line_has_every_wish(client: Client, program: Program, folde
     for digest in ("key=comments,window=1h,max=9", '{"key": "comments", "window": "0 9 * * 1,3"}'):
         gathered = command(folder, *words, "--digest", digest)
         assert routes(client, gathered["notificationId"])["push"]["gate"] == "digest"
-    over = command(folder, *words, "--at", "2020-01-01T00:00:00Z", "--expires-at", "2020-01-01T00:00:00Z")
-    wait_until(lambda: routes(client, over["notificationId"])["push"]["gate"] == "expired", timeout=30, what="its end")
+    for end in (("--expires-at", "2020-01-01T00:00:00Z"), ("--ttl", "PT0.001S")):
+        over = command(folder, *words, *end)["notificationId"]
+        wait_until(lambda name=over: routes(client, name)["push"]["gate"] == "expired", timeout=30, what="its end")
     wrong: dict[tuple[str, str], dict[str, Any]] = {
         ("--ttl", "soon"): {"ttl": "soon"},
         ("--digest", "key=a,window=soon"): {"digest": {"key": "a", "window": "soon"}},
