@@ -12,17 +12,18 @@ import msgspec
 from carillon.border import fault
 from carillon.client import Accepted, Item, Notification, Rejected, SkippedRoute
 from carillon.compose import Ledger, Program
+from carillon.compose.from_settings import categories
 from carillon.compose.intake import IntakePart
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.providers import ProvidersPart
 from carillon.compose.receipts import receipt_rules
 from carillon.config.reading import load
 from carillon.domain.errors import BadIntent, CarillonError
-from carillon.domain.people import PreferenceChange
 from carillon.doors.http.wire import Context, SendBody, reach_named, skipped_routes, to_intent
 from carillon.providers.sandbox import Sandbox
 from carillon.system import new_id
 from carillon.upkeep.api.notifications_wire import notification_view
+from carillon.upkeep.api.preferences import change_of, said_in_python
 from carillon.upkeep.api.receipts import ReceiptBody, receipt_of
 from carillon.web import Problem
 
@@ -79,6 +80,9 @@ class Embedded:
         try:
             fields = msgspec.to_builtins(msgspec.structs.replace(item, idempotency_key=None))
             body = msgspec.convert(fields, SendBody)
+            if body.synchronous:
+                said = "an embedded Carillon is never synchronous: await wait() after the send"
+                raise BadIntent("SYNCHRONOUS_UNAVAILABLE", said, field="synchronous")
             context = Context(
                 reach=reach_named(body),
                 correlation_id=new_id(),
@@ -134,8 +138,17 @@ class Embedded:
         return str(taken.effect)
 
     async def prefer(self, user_id: str, tenant_id: str | None = None, **wishes: Any) -> None:  # noqa: ANN401 - fields
-        """Change a person's preferences; `wishes` are the fields of PreferenceChange."""
-        await self._ledger.change_preferences(tenant_id, user_id, PreferenceChange(**wishes))
+        """Change a person's preferences; `wishes` are the fields of PreferenceChange; raises Rejected."""
+        replace = bool(wishes.pop("replace", False))
+        known = categories(self._settings).of(tenant_id)
+        try:
+            change = change_of(
+                said_in_python(wishes), known, tuple(self._settings.preferences.holidays), replace=replace
+            )
+        except Problem as problem:
+            field = problem.details[0].field if problem.details else None
+            raise Rejected(400, problem.code, problem.message, {"field": field}) from None
+        await self._ledger.change_preferences(tenant_id, user_id, change)
 
     async def hasten(self, seconds: float) -> int:
         """Make waiting routes due earlier by so many seconds; for tests and drills."""

@@ -1,4 +1,4 @@
-"""Whose choices count when an administrator writes to an address and names no person."""
+"""Whose choices count when somebody writes to an address and names no person."""
 
 import itertools
 import json
@@ -136,13 +136,86 @@ def test_what_administrators_chose_for_themselves_holds_nobody_else_back(
     assert gates(listo, boss, recipient=address, userId=name)["outcome"] == "skipped"
 
 
-@pytest.mark.req("P-760", "S2-04")
-def test_a_persons_own_token_still_speaks_for_the_person(listo: Listo, address: str) -> None:
-    ada = token(f"ada-{next(_numbers)}")
-    own(listo, ada, {"categories": {"orders": {"email": False}}})
+@pytest.mark.req("P-850", "S2-04")
+def test_a_persons_own_address_is_the_person(listo: Listo, address: str) -> None:
+    name = f"ada-{next(_numbers)}"
+    ada = token(name)
+    own(listo, ada, {"categories": {"orders": {"email": False}}, "contacts": {"email": address}})
+    for way in WAYS:
+        assert gate_of(send(listo, ada, way, recipient=address.upper())) == "category"
+        # The person says that this address is theirs too.
+        assert gate_of(send(listo, ada, way, recipient=f"new-{address}", userId=name)) == "category"
+    assert gates(listo, ada, recipient=address)["category"] == "stop"
+    assert send(listo, ada, "send", recipient=address, category="news").body["status"] == "queued"
+
+
+@pytest.mark.req("P-850")
+@pytest.mark.parametrize("way", WAYS)
+def test_what_people_chose_for_themselves_holds_nobody_else_back(listo: Listo, address: str, way: str) -> None:
+    name = f"ada-{next(_numbers)}"
+    ada = token(name)
+    choices = {"categories": {"orders": {"email": False}}, "channels": {"email": {"isEnabled": False}}}
+    own(listo, ada, {**choices, "quietHours": QUIET, "contacts": {"email": f"mine-{address}"}})
+    reply = send(listo, ada, way, recipient=address)
+    assert (reply.status in {200, 202}, gate_of(reply)) == (True, None), reply.body
+    body = reply.body["results"][0] if way == "batch" else reply.body
+    story = listo.until(body["notificationId"], "delivered", headers=ada)
+    assert (story["userId"], story["recipient"], story["scheduledFor"]) == (name, address, None)
+    assert send(listo, ada, way, recipient=address, category=None).status in {200, 202}
+    assert gates(listo, ada, recipient=address)["outcome"] == "queued"
+
+
+@pytest.mark.req("P-850", "P-214")
+def test_one_click_of_a_reader_leaves_nothing_for_the_person_who_wrote(listo: Listo, address: str) -> None:
+    ada, root = token(f"ada-{next(_numbers)}"), token("root", role="admin")
+    before = own(listo, ada)
+    sent = send(listo, ada, "send", recipient=address).body["notificationId"]
+    listo.until(sent, "delivered", headers=ada)
+    one_click(listo, sent)
+    assert own(listo, ada) == before
+    held = listo.client.call("GET", f"/api/v1/preferences/user/email:{address}", None, root).body
+    assert held["categories"]["orders"]["email"] is False
     for way in WAYS:
         assert gate_of(send(listo, ada, way, recipient=address)) == "category"
-    assert send(listo, ada, "send", recipient=address, category="news").body["status"] == "queued"
+        assert gate_of(send(listo, token("eve"), way, recipient=address)) == "category"
+        assert gate_of(send(listo, ada, way, recipient=f"next-{address}")) is None
+    # The report of the reader is not the writer's to give.
+    assert listo.client.call("POST", f"/api/v1/notifications/{sent}/receipts", {"kind": "read"}, ada).status >= 400
+
+
+@pytest.mark.req("P-850")
+def test_throttles_digests_and_quiet_hours_are_those_of_the_reader(listo: Listo, address: str) -> None:
+    ada, root = token(f"ada-{next(_numbers)}"), token("root", role="admin")
+    for _ in range(3):
+        assert gate_of(send(listo, ada, "send", recipient=address, category="news")) is None
+    assert gate_of(send(listo, ada, "send", recipient=address, category="news")) == "throttle"
+    assert gates(listo, ada, recipient=address, category="news")["throttle"] == "stop"
+    assert gate_of(send(listo, ada, "send", recipient=f"next-{address}", category="news")) is None
+    # Two readers of one writer do not share a digest.
+    wish = {"digest": {"key": "comments", "window": "1h", "max": 2}}
+    readers = (f"third-{address}", f"fourth-{address}")
+    for to in readers:
+        assert send(listo, ada, "send", recipient=to, **wish).status == 202
+    owners = {row["audience"] for row in listo.rows("SELECT audience FROM digests")}
+    assert {f"email:{to}" for to in readers} <= owners
+    listo.client.call("PATCH", f"/api/v1/preferences/user/email:{address}", {"quietHours": QUIET}, root)
+    assert gates(listo, ada, recipient=address)["quiet_hours"] in {"note", "pass"}
+    assert "quiet_hours" not in gates(listo, ada, recipient=f"next-{address}")
+
+
+@pytest.mark.req("P-851")
+def test_a_person_writes_into_no_other_inbox(listo: Listo) -> None:
+    ada, bob = f"ada-{next(_numbers)}", f"bob-{next(_numbers)}"
+    for way in ("send", "batch"):
+        reply = send(listo, token(ada), way, channel="inApp", recipient=bob)
+        error = reply.body["results"][0]["error"] if way == "batch" else reply.body["error"]
+        assert (error["code"], error["message"]) == (
+            "FORBIDDEN",
+            "this belongs to another person; use an administrator's token",
+        )
+    assert listo.client.get(f"/notifications/{bob}", token(bob)).body["notifications"] == []
+    sent = send(listo, token(ada), "send", channel="inApp", recipient=ada)
+    assert listo.until(sent.body["notificationId"], "delivered", headers=token(ada))["userId"] == ada
 
 
 @pytest.mark.req("P-760")

@@ -29,6 +29,30 @@ def outbox(tmp_path: Path) -> Iterator[Outbox]:
         yield outbox
 
 
+@pytest.mark.req("P-852", "P-855")
+def test_prefer_refuses_what_the_api_refuses_and_stores_nothing_then(outbox: Outbox) -> None:
+    refused: dict[str, dict[str, Any]] = {
+        "timeZone is not known": {"time_zone": "Mars/Base"},
+        "there is no category noise; known are": {"categories": {"noise": {"email": False}}},
+        "security is required: nobody can switch it off": {"categories": {"security": {"email": False}}},
+        "contacts.email must be an e-mail address": {"contacts": {"email": "nobody"}},
+        "startTime": {"quiet_hours": {"start_time": "25:00", "end_time": "07:00"}},
+        "there is no calendar DE": {"quiet_hours": {"start_time": "22:00", "end_time": "07:00", "holidays": "DE"}},
+        "holydays": {"holydays": 1},
+    }
+    for words, wish in refused.items():
+        with pytest.raises(Rejected) as caught:
+            outbox.prefer("ada", **{"contacts": {"pushToken": "other"}, **wish})
+        assert (caught.value.code, words in str(caught.value)) == ("VALIDATION_ERROR", True), str(caught.value)
+    outbox.send("welcome", channel="push", user_id="ada", data=DATA)
+    outbox.assert_sent(channel="push", recipient="device-ada")
+    with pytest.raises(Rejected, match="an embedded Carillon is never synchronous"):
+        outbox.send("welcome", channel="push", user_id="ada", data=DATA, synchronous=True)
+    outbox.prefer("ada", channels={"push": False}, quiet_hours={"start_time": "22:00", "end_time": "07:00"})
+    with pytest.raises(Rejected, match="has switched push off"):
+        outbox.send("welcome", channel="push", user_id="ada", data=DATA)
+
+
 @pytest.mark.req("P-320")
 @pytest.mark.parametrize("after", ["10m", "PT10M", 600])
 def test_the_next_channel_goes_if_nobody_reads_the_first(outbox: Outbox, after: object) -> None:

@@ -1,4 +1,4 @@
-"""`carillon people`: when a person's messages go, everything about them, and their erasure."""
+"""`carillon people`: preferences, when a person's messages go, everything about them, and their erasure."""
 
 import datetime as dt
 import json
@@ -9,22 +9,27 @@ from zoneinfo import ZoneInfo
 import msgspec
 import typer
 
+from carillon.border import strict_loads
 from carillon.cli.by_hand import confirmed, is_there, who, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.rehearse import spelled
 from carillon.compose import Ledger
 from carillon.compose.erasure import places_beside, places_outside
+from carillon.compose.from_settings import categories, links
 from carillon.compose.ledger import parts_needed
 from carillon.config.reading import load
 from carillon.config.settings import Settings
 from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.domain.people import Preferences, QuietHours, next_off_days, quiet_until
 from carillon.intake.people import profile_of
-from carillon.upkeep.api.preferences import QuietView, quiet_view
+from carillon.upkeep.api.preferences import PreferencesBody, QuietView, change_of, preferences_view, quiet_view
 from carillon.upkeep.consent.rights import erase as erase_person
 from carillon.upkeep.consent.rights import erasure_view, exported
+from carillon.web.request import convert
 
-app = typer.Typer(help="When a person's messages go; export or erase everything about a person.", no_args_is_help=True)
+app = typer.Typer(
+    help="A person's preferences and page, when messages go; export or erase everything.", no_args_is_help=True
+)
 
 PersonId = Annotated[str, typer.Argument(metavar="ID", help="A user's id, or email:ADDRESS for a person without one.")]
 _TOLD_EACH = 5000
@@ -44,6 +49,13 @@ def _settings(blueprint: str | None, config: Any) -> Settings:  # noqa: ANN401 -
     if not is_there(settings.ledger.url):
         path = settings.ledger.url.removeprefix("sqlite:///")
         raise NoSuchLedger(f"there is no ledger at {path} yet; `carillon serve` creates it")
+    return settings
+
+
+def _settings_with_people(blueprint: str | None, config: Any) -> Settings:  # noqa: ANN401 - the option's own type
+    settings = _settings(blueprint, config)
+    if "api" not in parts_needed(settings):
+        raise ConfigurationError(f"the blueprint {settings.blueprint} keeps no preferences of people: nothing waits")
     return settings
 
 
@@ -75,9 +87,7 @@ def quiet(
     as_json: AsJson = False,
 ) -> None:
     """Show a person's quiet hours and holidays, and when a message sent now would go."""
-    settings = _settings(blueprint, config)
-    if "api" not in parts_needed(settings):
-        raise ConfigurationError(f"the blueprint {settings.blueprint} keeps no preferences of people: nothing waits")
+    settings = _settings_with_people(blueprint, config)
     found = with_ledger(settings, lambda ledger: ledger.preferences([(tenant, person)]))[0]
     view = person_quiet(settings, found or Preferences(tenant_id=tenant, user_id=person), at)
     if as_json:
@@ -155,6 +165,74 @@ def _say_quiet(view: PersonQuiet, settings: Settings) -> None:
     when = f"at {view.goes_at}, after {spelled(seconds)}" if seconds else "at once"
     typer.echo(f"A message sent at {view.at} would go {when}: {view.because}.")
     typer.echo(f"Never waiting: {', '.join(view.never_waits)}.")
+
+
+@app.command()
+def preferences(
+    person: PersonId,
+    change: Annotated[str | None, typer.Option(help="A JSON object as PATCH /api/v1/preferences takes it.")] = None,
+    tenant: Tenant = None,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    replace: Annotated[bool, typer.Option("--replace", help="With --change: forget everything else.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a person has chosen and what holds: categories, channels, contacts, language; or change it."""
+    if replace and change is None:
+        raise ConfigurationError("--replace goes with --change")
+    settings = _settings_with_people(blueprint, config)
+    known = categories(settings)
+    calendars = tuple(settings.preferences.holidays)
+
+    async def work(ledger: Ledger) -> Preferences:
+        if change is None:
+            (held,) = await ledger.preferences([(tenant, person)])
+            return held or Preferences(tenant_id=tenant, user_id=person)
+        body = convert(strict_loads(change), PreferencesBody)
+        wish = change_of(body, known.of(tenant), calendars, replace=replace)
+        return await ledger.change_preferences(tenant, person, wish)
+
+    view = msgspec.to_builtins(preferences_view(with_ledger(settings, work), known))
+    if as_json:
+        return print_json(view)
+    return _say_preferences(view)
+
+
+def _say_preferences(view: dict[str, Any]) -> None:
+    for name, ways in view["categories"].items():
+        on = ", ".join(channel for channel, wanted in ways.items() if wanted) or "nothing"
+        typer.echo(f"category  {name}: {on}{' (required)' if name in view['required'] else ''}")
+    off = [channel for channel, wish in view["channels"].items() if not wish["isEnabled"]]
+    typer.echo(f"off       {', '.join(off) or 'no channel'}")
+    for kind, address in view["contacts"].items():
+        typer.echo(f"contact   {kind}: {address}")
+    typer.echo(f"language  {view['preferredLocale'] or 'none'}")
+    typer.echo(f"time zone {view['timeZone'] or 'none'}")
+    typer.echo("`carillon people quiet` shows the quiet hours.")
+
+
+@app.command()
+def link(
+    person: PersonId,
+    tenant: Tenant = None,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Make a link to a person's page, for that person only: who has it can change the preferences there."""
+    settings = load(blueprint, config)
+    made = links(settings)
+    if not made.works:
+        raise ConfigurationError("consent.keys: a link needs a key; openssl rand -hex 32")
+    if settings.consent.url is None and not settings.http.port:
+        raise ConfigurationError("consent.url: write the public URL of the program, which links begin with")
+    url, until = made.page(tenant, person, time.time(), "")
+    expires_at = dt.datetime.fromtimestamp(until, dt.UTC).isoformat().replace("+00:00", "Z")
+    if as_json:
+        return print_json({"url": url, "expiresAt": expires_at})
+    return typer.echo(url)
 
 
 @app.command()

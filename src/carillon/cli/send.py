@@ -3,6 +3,7 @@
 import json
 import time
 import uuid
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -17,6 +18,25 @@ from carillon.domain.content.mail import Attachment
 from carillon.domain.errors import CarillonError
 
 POLL_SECONDS, WAIT_SECONDS = 0.2, 10.0
+_FIELDS = {
+    "template": "templateKey",
+    "to": "recipient",
+    "user": "userId",
+    "origin": "serviceOrigin",
+    "at": "scheduledFor",
+    "channel": "channel",
+    "until": "until",
+    "after": "after",
+    "priority": "priority",
+    "locale": "locale",
+    "category": "category",
+    "time_zone": "timeZone",
+    "ttl": "ttl",
+    "expires_at": "expiresAt",
+    "collapse_key": "collapseKey",
+    "synchronous": "synchronous",
+}
+"""The field of the request for each option that is given to it as it is."""
 _MARKS = {"pass": "[green]pass[/]", "stop": "[red]stop[/]", "note": "[yellow]note[/]"}
 
 
@@ -34,6 +54,16 @@ Wait = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Explain step by step what would happen; send nothing.")]
 
 
+Until = Annotated[str | None, typer.Option(help="Try the next channel until delivered, read or acknowledged.")]
+CollapseKey = Annotated[
+    str | None, typer.Option(help="Replace what still waits for the same recipient under this key.")
+]
+Digest = Annotated[
+    str | None,
+    typer.Option(help="Gather with others of the person, e.g. key=comments,window=1h,max=20; or a JSON object."),
+]
+
+
 class SendFailed(CarillonError):
     """The options do not make a notification; the message says how to write them."""
 
@@ -44,9 +74,7 @@ def send(  # noqa: PLR0917 - a command line has many options
     to: Annotated[str | None, typer.Option("--to", help="An address: email, +phone, push token, URL.")] = None,
     channel: Annotated[str | None, typer.Option(help="push, sms, email, inApp or webhook.")] = None,
     channels: Annotated[str | None, typer.Option(help="Several, in order, e.g. inApp,push,email.")] = None,
-    until: Annotated[
-        str | None, typer.Option(help="Try the next channel until delivered, read or acknowledged.")
-    ] = None,
+    until: Until = None,
     after: Annotated[str | None, typer.Option(help="How long each channel has before the next, e.g. 10m.")] = None,
     data: Data = None,
     user: Annotated[str | None, typer.Option(help="The user's id.")] = None,
@@ -55,6 +83,11 @@ def send(  # noqa: PLR0917 - a command line has many options
     origin: Annotated[str | None, typer.Option(help="The intent's origin; it selects the retry policy.")] = None,
     category: Annotated[str | None, typer.Option(help="The kind of message, e.g. orders; people choose by it.")] = None,
     at: Annotated[str | None, typer.Option(help="Send not before this time, e.g. 2030-01-01T08:00:00Z.")] = None,
+    time_zone: Annotated[str | None, typer.Option(help="recipient: --at has no offset and is on their clock.")] = None,
+    ttl: Annotated[str | None, typer.Option(help="Send nothing after this time from now, e.g. 10m or PT10M.")] = None,
+    expires_at: Annotated[str | None, typer.Option(help="The same as a time, e.g. 2030-01-01T08:00:00Z.")] = None,
+    collapse_key: CollapseKey = None,
+    digest: Digest = None,
     metadata: Annotated[str | None, typer.Option(help="A JSON object, e.g. a sandbox drill.")] = None,
     attach: Annotated[list[str] | None, typer.Option(help="A file or URL to attach to an email; repeatable.")] = None,
     cc: Annotated[list[str] | None, typer.Option(help="An address that gets a copy of an email; repeatable.")] = None,
@@ -71,10 +104,7 @@ def send(  # noqa: PLR0917 - a command line has many options
     as_json: AsJson = False,
 ) -> None:
     """Send one notification and show its outcome; exit 1 if it failed on every route."""
-    body = _given(recipient=to, channel=channel, userId=user, priority=priority, locale=locale, serviceOrigin=origin)
-    body |= _given(scheduledFor=at, category=category, templateKey=template, synchronous=synchronous or None)
-    body |= _given(channels=None if channels is None else channels.split(","), until=until, after=after)
-    body |= {"data": variables(data or [])} | _metadata(metadata) | _mail(attach, cc, bcc, reply_to)
+    body = _named(locals()) | {"data": variables(data or [])} | _metadata(metadata) | _mail(attach, cc, bcc, reply_to)
     headers = _headers(key) | bearer(token_of(context, token, token_file))
     _send(url, headers, body, None if dry_run else _patience(wait, at), as_json=as_json)
 
@@ -83,8 +113,12 @@ def _headers(key: str | None) -> dict[str, str]:
     return {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
 
 
-def _given(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 - what the command line says
-    return {name: value for name, value in fields.items() if value is not None}
+def _named(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the request that the options of these names give."""
+    channels, digest = said["channels"], said["digest"]
+    fields = {field: said[option] for option, field in _FIELDS.items() if said[option] not in {None, False}}
+    fields |= {} if channels is None else {"channels": channels.split(",")}
+    return fields | ({} if digest is None else {"digest": _digest(digest)})
 
 
 def _patience(wait: float | None, at: str | None) -> float:
@@ -134,6 +168,17 @@ def _mail(
     files = msgspec.to_builtins([_file(source) for source in attach or []])
     found = {"attachments": files, "cc": cc, "bcc": bcc, "replyTo": reply_to}
     return {name: value for name, value in found.items() if value}
+
+
+def _digest(text: str) -> dict[str, Any]:
+    """The digest of `key=comments,window=1h,max=20`, or of a JSON object: a cron line may have commas."""
+    try:
+        if text.lstrip().startswith("{"):
+            return dict(json.loads(text))
+        said: dict[str, Any] = dict(pair.split("=", 1) for pair in text.split(","))
+        return said | {"max": int(said["max"])} if "max" in said else said
+    except ValueError:
+        raise SendFailed(f"--digest {text!r}: write it as key=comments,window=1h,max=20") from None
 
 
 def _file(source: str) -> Attachment:

@@ -70,8 +70,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     sent_by: str | None = None
     """The service that asked for it, where a door knows one."""
     asked_by: str | None = None
-    """The administrator who sends to an address that is nobody's here: the record and the language are theirs, and
-    everything that people choose is the address's."""
+    """The caller who names an address and no person: the record and the language are theirs, and everything that people
+    choose is the address's, unless it is one of the caller's contacts."""
     priority: Priority = Priority.NORMAL
     bulk: bool = False
     synchronous: bool = False

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from carillon.coalesce import Coalescer
+from carillon.domain.addresses import canonical
 from carillon.domain.consent import bare_address, person_of, switched_off
 from carillon.domain.errors import BadIntent, DirectoryUnavailable
 from carillon.domain.explain import Tell
@@ -43,6 +44,23 @@ def _name(recipient: Recipient) -> str:
     person = person_of(recipient.ref)
     kind, address = bare_address(person)
     return person if kind != "email" else f"{kind}:{recipient.addresses.get(kind, address)}"
+
+
+def to_oneself(intent: Intent, found: Mapping[str, Profile]) -> Intent:
+    """The intent as its caller's own, if the address that it names is one of the caller's contacts.
+
+    Every other address is somebody else's: what its caller has chosen does not count for it.
+    """
+    asker = intent.asked_by
+    if asker is None or asker not in found:
+        return intent
+    (given,) = intent.recipients
+    contacts = {canonical(channel, address) for channel, address in found[asker].addresses.items()}
+    if given.user_id is not None or not all(canonical(*each) in contacts for each in given.addresses.items()):
+        return intent
+    # The inbox inside the application is kept per user, so its address is the user.
+    known = Recipient(ref=f"user:{asker}", user_id=asker, addresses={"inApp": asker, **given.addresses})
+    return msgspec.structs.replace(intent, recipients=(known,), asked_by=None)
 
 
 def with_choices(intent: Intent, found: Mapping[str, Profile]) -> Intent:
@@ -206,15 +224,18 @@ class PreferenceLookup:
         users = people(intent) if intent.category is None else everybody(intent)
         users += [] if intent.asked_by is None else [intent.asked_by]
         found = await self._stored.profiles(intent.tenant_id, users) if users else {}
-        return with_preferences(intent, found, self._clock.wall() if self._quiet_hours else None) if found else intent
+        if not found:
+            return intent
+        return with_preferences(to_oneself(intent, found), found, self._clock.wall() if self._quiet_hours else None)
 
     async def choices(self, intent: Intent) -> Intent:
         """Add only what people chose by category and channel, where others say how people are reached."""
         timing = intent.timing
         if intent.category is None and timing.local_time is None and timing.digest is None:
             return intent
-        found = await self._stored.profiles(intent.tenant_id, everybody(intent))
-        return with_choices(intent, found) if found else intent
+        users = everybody(intent) + ([] if intent.asked_by is None else [intent.asked_by])
+        found = await self._stored.profiles(intent.tenant_id, users)
+        return with_choices(to_oneself(intent, found), found) if found else intent
 
 
 def profile_of(said: Preferences, holidays: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Profile:

@@ -60,7 +60,7 @@ class InboxChoices:
     async def change(self, request: Request) -> Reply:
         tenant_id, user_id = request.reach.tenant_id, request.reach.user_id or ""
         body = request.json(ChoicesBody)
-        change = PreferenceChange(categories=wishes(self._rules.categories, tenant_id, body.categories))
+        change = PreferenceChange(categories=wishes(self._rules.categories.of(tenant_id), body.categories))
         return self._reply(request, await self._ledger.change_preferences(tenant_id, user_id, change))
 
     def _reply(self, request: Request, held: Preferences) -> Reply:

@@ -295,7 +295,6 @@ def _status(acceptance: Acceptance) -> Literal["queued", "skipped"]:
 def _context(request: Request) -> Context:
     return Context(
         reach=request.reach,
-        administers=request.caller.administers,
         sent_by=request.caller.service,
         correlation_id=request.correlation_id,
         idempotency_key=idempotency_key(request.header(b"idempotency-key"), request.header(b"x-idempotency-key")),

@@ -187,8 +187,6 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     reach: Reach
     """For whom the caller may send."""
-    administers: bool = False
-    """The caller is an administrator, who sends to others."""
     sent_by: str | None = None
     """The service that calls, if it is one."""
     correlation_id: str
@@ -207,9 +205,11 @@ def to_intent(body: SendBody, context: Context) -> Intent:
     payload = _payload(body)
     tenant, user_id = context.reach.tenant_id, context.reach.user_id
     channels = _named(body)
-    # An address that an administrator gives without a person is somebody else's: see decision 62.
-    foreign = context.administers and body.user_id is None and body.recipient is not None
+    # Whose an address is that a caller gives without a person, the caller's preferences say: see decision 66.
+    foreign = body.user_id is None and body.recipient is not None
     recipient = _recipient(channels, body.recipient, None if foreign else user_id)
+    if context.reach.oneself is not None:
+        recipient = _in_no_other_inbox(recipient, context.reach.oneself)
     intent = Intent(
         notification_type=body.template_key,
         producer=f"{tenant}/{body.service_origin}" if tenant else body.service_origin,
@@ -284,6 +284,16 @@ def _recipient(channels: tuple[str, ...], address: str | None, user_id: str | No
             return Recipient(ref=f"user:{address}", user_id=address, addresses=addresses)
         ref = ref if user_id is not None else reference(fitting[0], address)
     return Recipient(ref=ref, user_id=user_id, addresses=addresses)
+
+
+def _in_no_other_inbox(recipient: Recipient, oneself: str) -> Recipient:
+    """A person reaches their own inbox only: its address is a user's id, which `userId` refuses in the same words."""
+    if recipient.user_id not in {None, oneself}:
+        raise BadIntent("FORBIDDEN", "this belongs to another person; use an administrator's token", field="recipient")
+    if recipient.addresses.get("inApp", oneself) == oneself:
+        return recipient
+    addresses = {channel: address for channel, address in recipient.addresses.items() if channel != "inApp"}
+    return msgspec.structs.replace(recipient, addresses=addresses)
 
 
 def _channels_for(address: str) -> list[str]:

@@ -12,6 +12,7 @@ from carillon.domain.consent import NAME, Categories, Category, refusal, switche
 from carillon.domain.people import CONTACTS, WEEKDAYS, PreferenceChange, PreferenceLedger, Preferences, QuietHours
 from carillon.web import LONGEST_PERSON, About, Answer, Callers, Endpoint, Problem, Reply, Request, in_path, in_query
 from carillon.web.problems import Detail, rfc3339_ms
+from carillon.web.request import convert
 
 CHANNELS = ("email", "sms", "push", "inApp", "webhook")
 Locale = Annotated[str, Meta(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,4}\Z", examples=["en-US"])]
@@ -22,6 +23,13 @@ Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 CategoryName = Annotated[str, Meta(pattern=NAME)]
 CategoryWishes = dict[Literal["email", "sms", "push", "inApp", "webhook", "sse"], bool | None]
 MOST_CATEGORIES = 200
+_CAMEL = {
+    "preferred_locale": "preferredLocale",
+    "time_zone": "timeZone",
+    "quiet_hours": "quietHours",
+    "start_time": "startTime",
+    "end_time": "endTime",
+}
 TenantId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,64}\Z")]
 _PATH = "/api/v1/preferences"
 _OWN = About(callers=Callers.KNOWN, oneself="needed")
@@ -241,26 +249,44 @@ class _Preferences:
     async def _write(self, request: Request, *, replace: bool) -> Reply:
         tenant_id, user_id = _whose(request)
         body = request.json(PreferencesBody)
-        wish = PreferenceChange(
-            preferred_locale=body.preferred_locale,
-            channels={} if body.channels is UNSET else _channels(body),
-            categories={} if body.categories is UNSET else wishes(self._categories, tenant_id, body.categories),
-            contacts={} if body.contacts is UNSET else _contacts(body.contacts),
-            time_zone=_zone("timeZone", body.time_zone) if isinstance(body.time_zone, str) else body.time_zone,
-            quiet_hours=_quiet(body.quiet_hours, self._holidays)
-            if isinstance(body.quiet_hours, QuietBody)
-            else body.quiet_hours,
-            replace=replace,
-        )
+        wish = change_of(body, self._categories.of(tenant_id), self._holidays, replace=replace)
         held = await self._ledger.change_preferences(tenant_id, user_id, wish)
         return Reply(200, preferences_view(held, self._categories))
 
 
-def wishes(
-    categories: Categories, tenant_id: str | None, given: Mapping[str, CategoryWishes]
-) -> dict[str, dict[str, bool | None]]:
+def change_of(
+    body: PreferencesBody, known: Mapping[str, Category], holidays: Sequence[str], *, replace: bool = False
+) -> PreferenceChange:
+    """What a body asks for, checked against a tenant's categories and the calendars; raises Problem."""
+    zone, quiet = body.time_zone, body.quiet_hours
+    return PreferenceChange(
+        preferred_locale=body.preferred_locale,
+        channels={} if body.channels is UNSET else _channels(body),
+        categories={} if body.categories is UNSET else wishes(known, body.categories),
+        contacts={} if body.contacts is UNSET else _contacts(body.contacts),
+        time_zone=_zone("timeZone", zone) if isinstance(zone, str) else zone,
+        quiet_hours=_quiet(quiet, holidays) if isinstance(quiet, QuietBody) else quiet,
+        replace=replace,
+    )
+
+
+def said_in_python(said: Mapping[str, Any]) -> PreferencesBody:
+    """The body of the same wishes under their names in Python: a channel is a bool, quiet hours may be `QuietHours`."""
+    given = {_CAMEL.get(name, name): wanted for name, wanted in said.items()}
+    if isinstance(given.get("channels"), Mapping):
+        on = given["channels"].items()
+        given["channels"] = {name: {"isEnabled": wish} if isinstance(wish, bool) else wish for name, wish in on}
+    quiet = given.get("quietHours")
+    if isinstance(quiet, QuietHours):
+        # The days of a calendar are the settings' and not the person's.
+        quiet = {name: wish for name, wish in msgspec.structs.asdict(quiet).items() if name != "off_days"}
+    if isinstance(quiet, Mapping):
+        given["quietHours"] = {_CAMEL.get(name, name): wish for name, wish in quiet.items()}
+    return convert(msgspec.to_builtins(given), PreferencesBody)
+
+
+def wishes(known: Mapping[str, Category], given: Mapping[str, CategoryWishes]) -> dict[str, dict[str, bool | None]]:
     """A person's choices, checked; 400 for a category that does not exist or that nobody can switch off."""
-    known = categories.of(tenant_id)
     for name, channels in given.items():
         field = f"categories.{name}"
         if name not in known:
