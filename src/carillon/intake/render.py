@@ -140,7 +140,7 @@ def _render_jinja(
     made = template.composition
     if made is None:
         said = template.fault or f"template {template.code} has not been made ready"
-        raise BadIntent("TEMPLATE_RENDER_ERROR", said, field="templateKey")
+        raise BadIntent("TEMPLATE_RENDER_ERROR", said, field="templateKey", place=template.fault_at)
     brand = data.get("brand", made.brand)
     if isinstance(brand, str):
         if brand not in made.brands:

@@ -52,14 +52,14 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
             brand=self._brand(tenant_id),
             brands=self.brands,
         )
-        return msgspec.structs.replace(template, composition=composition, fault=None)
+        return msgspec.structs.replace(template, composition=composition, fault=None, fault_at=None)
 
     def usable(self, template: Template, find: Find, tenant_id: str | None = None) -> Template:
         """The same; a template that cannot be made ready says why when it is rendered."""
         try:
             return self.ready(template, find, tenant_id)
         except BadTemplate as error:
-            return msgspec.structs.replace(template, composition=None, fault=str(error))
+            return msgspec.structs.replace(template, composition=None, fault=error.message, fault_at=error.place)
 
     def missing_translations(self, template: Template, find: Find) -> list[str]:
         """The keys that the template, its layout and its partials translate and that its locale's catalogue lacks."""
