@@ -162,7 +162,10 @@ def test_many_conditions_are_read_in_time_and_keep_the_dangerous_way() -> None:
     assert spots(pieces, lambda piece: None if isinstance(piece, str) else piece[0])[-1] == "code"
 
 
-LAYOUT = "<mjml>\n <mj-head>\n  <mj-title>é</mj-title>{}\n </mj-head>\n <mj-body>{% block content %}{% endblock %}</mj-body></mjml>"
+LAYOUT = (
+    "<mjml>\n <mj-head>\n  <mj-title>é</mj-title>{}\n </mj-head>\n "
+    "<mj-body>{% block content %}{% endblock %}</mj-body></mjml>"
+)
 BODY = "<mjml>\n<mj-body>\n {}</mj-body></mjml>"
 
 

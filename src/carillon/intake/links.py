@@ -9,7 +9,8 @@ _SKIPPED = r"[\x00-\x20\x7f-\xa0\xad\u200b-\u200f\u2028-\u202f\ufeff]*+"
 _SCHEMES = "|".join(_SKIPPED.join(scheme) for scheme in ("javascript", "vbscript", "livescript", "data"))
 # A picture inside a link's text runs nothing.
 _PICTURE = r"(?<=data:)image/(?:png|jpeg|jpg|gif|webp)[;,]"
-# A comma or a semicolon begins the next link of a list. The first character has no case: so the search skips to it, which halves the time.
+# A comma or a semicolon begins the next link of a list.
+# The first character has no case: so the search skips to it, which halves the time.
 _WRITTEN = rf"[=(,;]\s*+(?i:(?:[\"']|&quot;|&\#x27;)?(?P<url>{_SKIPPED}(?:{_SCHEMES}){_SKIPPED}:))"
 _SCRIPTED = re.compile(rf"{_WRITTEN}(?!(?i:{_PICTURE}))")
 """Where the value of an attribute, or of `url(…)`, begins with a scheme that runs what follows."""
@@ -22,10 +23,12 @@ _LINK_NAME = re.compile(
 )
 """An attribute that holds a link or, in a picture of SVG, becomes one; and `url(…)` of a style."""
 _LIST_NAME = re.compile(
-    r"(?<![\w-])(?:(?:srcset|imagesrcset|archive|values)\s*=[^<>]*|content\s*=\s*[\"']?\s*[\d.]*\s*[,;])\Z", re.IGNORECASE
+    r"(?<![\w-])(?:(?:srcset|imagesrcset|archive|values)\s*=\s*(?:\"[^\"<>]*|'[^'<>]*|[^\s\"'<>]*)"
+    r"|content\s*=\s*[\"']?\s*[\d.]*\s*[,;])\Z",
+    re.IGNORECASE,
 )
 """Inside an attribute that holds several links, or a number and a link: `<meta http-equiv="refresh">`."""
-_ENCODED = re.compile(r"[=(]\s*+[\"']?(?P<url>[^\"'<>]{0,80}?&(?i:\#|colon;|tab;|newline;)[^\"'<>]{0,200}+)")
+_ENCODED = re.compile(r"[=(](?=\s*+[\"']?(?P<url>[^\"'<>]{0,80}?&(?i:\#|colon;|tab;|newline;)[^\"'<>]{0,200}+))")
 """A link with entities among its letters, which only trusted HTML can have."""
 _LONGEST_NAME = 64
 _LONGEST_LIST = 4096

@@ -1,7 +1,7 @@
 """Where in HTML a value stands, and what it may be there: no value becomes code, whichever engine writes it.
 
 - in the text, and in the quotes of most attributes: escaped, it may be anything; `links` looks at schemes;
-- in an event handler (`onclick`), in `srcdoc`, in `<script>`, as the name of an element, and in an attribute whose name is
+- in an event handler (`onclick`), in `srcdoc`, in `<script>`, as the name of an element, in an attribute whose name is
   a value: never, because a browser undoes the escaping before it reads the code;
 - in an attribute without quotes: no spaces, which would begin the next attribute;
 - between attributes: a name;
@@ -101,7 +101,7 @@ def _after(way: _Way, text: str) -> _Way:
     return way
 
 
-def _in_text(way: _Way, text: str, at: int) -> tuple[_Way, int]:
+def _in_text(_way: _Way, text: str, at: int) -> tuple[_Way, int]:
     found = _OPENS.search(text, at)
     if found is None:
         return _Way(), len(text)
@@ -121,7 +121,7 @@ def _in_verbatim(way: _Way, text: str, at: int) -> tuple[_Way, int]:
     return (way, len(text)) if end < 0 else (_Way("tag", "/"), end + 2)
 
 
-def _in_element(way: _Way, text: str, at: int) -> tuple[_Way, int]:
+def _in_element(_way: _Way, _text: str, at: int) -> tuple[_Way, int]:
     return _Way("tag", _UNKNOWN), at
 
 

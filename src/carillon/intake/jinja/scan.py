@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from carillon.domain.errors import BadTemplate, Place
 
@@ -66,7 +66,7 @@ class Literal(str):
     __slots__ = ("place",)
     place: Place
 
-    def __new__(cls, text: str, place: Place) -> "Literal":
+    def __new__(cls, text: str, place: Place) -> Self:
         made = super().__new__(cls, text)
         made.place = place
         return made
