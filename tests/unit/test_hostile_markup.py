@@ -1,5 +1,6 @@
 """Where a value stands in HTML decides what it may be; MJML that cannot be read names its place."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -53,27 +54,31 @@ def jinja(html: str | None = None, others: dict[str, dict[str, Any]] | None = No
     return Composer(default_locale="en").ready(template("mail", html=html, **fields), lambda key: found.get(key, {}))
 
 
-def written(source: str, tag: str) -> dict[str, Template]:
+def written(source: str, tag: str) -> dict[str, Callable[[], Template]]:
     """The same HTML in a template of its own, a layout, a partial, a macro, MJML, and with a translated value."""
     html = source.replace("{}", tag)
     translated = source.replace("{}", "{{ t('said', x=x) }}")
     macro = "{% macro m(x) %}" + html + "{% endmacro %}"
-    raw = f"<mjml><mj-body><mj-raw>{html.replace('alert(1)&', '')}</mj-raw></mj-body></mjml>"
+    raw = f"<mjml><mj-body><mj-raw>{html}</mj-raw></mj-body></mjml>"
     inside = "{% block content %}{% endblock %}"
-    return {
-        "own": jinja(html),
-        "layout": jinja("<p>y</p>", {"base": {"html": html + inside, "kind": "layout"}}, layout="base"),
-        "partial": jinja('{% include "one" %}', {"one": {"html": html, "kind": "partial"}}),
-        "macro": jinja('{% from "one" import m %}{{ m(x) }}', {"one": {"html": macro, "kind": "partial"}}),
-        "translation": jinja(translated, {"translations": {"text": CATALOGUE, "kind": "catalogue"}}),
-        **({} if any(odd in html for odd in ("<meta", "={{", "<{{", "{}=")) else {"mjml": jinja(mjml=raw)}),
+    made: dict[str, Callable[[], Template]] = {
+        "own": lambda: jinja(html),
+        "layout": lambda: jinja("<p>y</p>", {"base": {"html": html + inside, "kind": "layout"}}, layout="base"),
+        "partial": lambda: jinja('{% include "one" %}', {"one": {"html": html, "kind": "partial"}}),
+        "macro": lambda: jinja('{% from "one" import m %}{{ m(x) }}', {"one": {"html": macro, "kind": "partial"}}),
+        "translation": lambda: jinja(translated, {"translations": {"text": CATALOGUE, "kind": "catalogue"}}),
     }
+    # XML has quotes, and names that are no values.
+    if not any(odd in html for odd in ("<meta", "={{", "<{{")):
+        made["mjml"] = lambda: jinja(mjml=raw)
+    return made
 
 
 @pytest.mark.req("P-840")
 @pytest.mark.parametrize("source", LINKS)
 def test_no_value_writes_a_link_that_runs(source: str) -> None:
-    for name, template in written(source, "{{ x }}").items():
+    for name, made in written(source, "{{ x }}").items():
+        template = made()
         for script in SCRIPTS:
             with pytest.raises(BadIntent):
                 render_message(template, {"x": script})
@@ -99,9 +104,10 @@ def test_entities_hide_no_script_in_trusted_html(link: str) -> None:
 @pytest.mark.req("P-841")
 @pytest.mark.parametrize("source", CODE)
 def test_no_value_is_code(source: str) -> None:
-    with pytest.raises(BadTemplate, match="never a part of code") as refused:
-        written(source, "{{ x }}")
-    assert refused.value.place is not None
+    for name, made in written(source, "{{ x }}").items():
+        with pytest.raises(BadTemplate, match="never a part of code") as refused:
+            made()
+        assert refused.value.place is not None, name
     simple = Template(code="mail", channel="email", locale="en", text="x", html=source.replace("{}", "{{x}}"))
     with pytest.raises(BadTemplate, match="never a part of code"):
         check_parts(simple)
@@ -140,6 +146,9 @@ def test_conditions_hide_no_place() -> None:
         "{% if a %}<a title='{% else %}<a onclick='{% endif %}{{ x }}'>",
         "{% if a %}<a title='{% elif b %}<a onclick='{% else %}<a id='{% endif %}{{ x }}'>",
         "{% for a in b %}<a onclick='{% endfor %}{{ x }}'>",
+        "<a on{# a comment #}click='{{ x }}'>",
+        "<a {% if a %}on{% endif %}click='{{ x }}'>",
+        "{% raw %}<a onclick='{% endraw %}{{ x }}'>",
     ):
         with pytest.raises(BadTemplate, match="never a part of code"):
             jinja(source)
@@ -175,8 +184,8 @@ BODY = "<mjml>\n<mj-body>\n {}</mj-body></mjml>"
     [
         ("é{{ x }}<mj-section foo=bar></mj-section>", "'foo=bar>' is not understood", 22),
         ("<mj-section><mj-column></mj-section>", "<mj-column> is not closed", 14),
-        ("<mj-section></mj-column></mj-section>", "unexpected token", 15),
-        ("{% if x %}<mj-text>a < b</mj-text>{% endif %}", "'< b</mj-text>' is not understood", 24),
+        ("<mj-section></mj-column></mj-section>", "</mj-column> has no beginning", 14),
+        ("{% if x %}<mj-text>a < b</mj-text>{% endif %}", "'< b</mj-text>' is not understood", 23),
         ('<mj-include path="x" />', "write {% include", 2),
         ("<mj-table>{% for a in x %}<tr><td>y</td></tr>{% endfor %}</mj-table><mj-section", "is not understood", 81),
         ("<mj-text>", "<mj-text> is not closed", 2),
@@ -186,10 +195,7 @@ def test_mjml_errors_name_their_line_and_column(fault: str, said: str, column: i
     with pytest.raises(BadTemplate) as refused:
         jinja(mjml=BODY.replace("{}", fault))
     assert said in refused.value.message
-    assert refused.value.place is not None
-    assert refused.value.place[:2] == ("mail", 3)
-    if "unexpected" not in said:
-        assert refused.value.place == ("mail", 3, column, "mjml")
+    assert refused.value.place == ("mail", 3, column, "mjml")
     # The same text in a partial is named by the partial.
     with pytest.raises(BadTemplate) as refused:
         jinja(mjml=BODY.replace("{}", '{% include "one" %}'), others={"one": {"mjml": f"\n{fault}", "kind": "partial"}})

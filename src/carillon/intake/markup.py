@@ -24,7 +24,9 @@ _BARE_END = re.compile(r"[\s>]")
 _VERBATIM = frozenset({"script", "style", "title", "textarea", "mj-style", "mj-title"})
 _STYLES = frozenset({"style", "mj-style"})
 _UNKNOWN = "?"
-_MOST_WAYS = 16
+_MATTER = frozenset({"style", "srcdoc", "type"})
+"""Attributes whose values are not like others, beside those that begin with `on`."""
+_OTHER = "-"
 _SPACED = re.compile(r"[\s`<>\"']")
 _NAMED = re.compile(r"[\w-]*+", re.ASCII)
 _RUNS = re.compile(
@@ -34,7 +36,7 @@ _SKIPPED = re.compile(r"[\x00-\x20\x7f-\xa0\xad\u200b-\u200f\u2028-\u202f\ufeff]
 
 
 class _Way(NamedTuple):
-    """How far a reader of HTML has come."""
+    """How far a reader of HTML has come; names that change nothing are left out, so that there are few ways."""
 
     where: Literal["text", "comment", "verbatim", "tag", "bare", "quoted", "element"] = "text"
     element: str = ""
@@ -48,7 +50,7 @@ class _Way(NamedTuple):
             case "element":
                 return "code"
             case "bare" | "quoted":
-                if self.attribute.startswith(("on", _UNKNOWN)) or self.attribute == "srcdoc":
+                if self.attribute in {"on", "srcdoc", _UNKNOWN}:
                     return "code"
                 return "bare" if self.where == "bare" else "style" if self.attribute == "style" else "free"
             case "verbatim":
@@ -86,12 +88,7 @@ def spots(pieces: Iterable[Piece], word: Callable[[Piece], str | None]) -> list[
             ways = begun
         elif said in {"endif", "endfor"} and branches:
             ways |= branches.pop()[1]
-        ways = frozenset(sorted(ways, key=_danger)[:_MOST_WAYS])
     return found
-
-
-def _danger(way: _Way) -> tuple[int, _Way]:
-    return _ORDER.index(way.spot()), way
 
 
 def _after(way: _Way, text: str) -> _Way:
@@ -108,7 +105,9 @@ def _in_text(_way: _Way, text: str, at: int) -> tuple[_Way, int]:
     if found.group() == "<!--":
         return _Way("comment"), found.end()
     named = found["element"]
-    return (_Way("element") if named is None else _Way("tag", named.lower())), found.end()
+    if named is None:
+        return _Way("element"), found.end()
+    return _Way("tag", named.lower() if named.lower() in _VERBATIM else ""), found.end()
 
 
 def _in_comment(way: _Way, text: str, at: int) -> tuple[_Way, int]:
@@ -118,11 +117,11 @@ def _in_comment(way: _Way, text: str, at: int) -> tuple[_Way, int]:
 
 def _in_verbatim(way: _Way, text: str, at: int) -> tuple[_Way, int]:
     end = text.lower().find(f"</{way.element.partition('+')[0]}", at)
-    return (way, len(text)) if end < 0 else (_Way("tag", "/"), end + 2)
+    return (way, len(text)) if end < 0 else (_Way("tag"), end + 2)
 
 
 def _in_element(_way: _Way, _text: str, at: int) -> tuple[_Way, int]:
-    return _Way("tag", _UNKNOWN), at
+    return _Way("tag"), at
 
 
 def _in_tag(way: _Way, text: str, at: int) -> tuple[_Way, int]:
@@ -135,12 +134,17 @@ def _in_tag(way: _Way, text: str, at: int) -> tuple[_Way, int]:
     found = _ATTRIBUTE.match(text, at)
     if found is None or found.end() == at:
         return way, at + 1
-    # What a value began is a name that nobody knows.
-    named = way.attribute if way.attribute.startswith(_UNKNOWN) else found["name"].lower()
+    # A name of several pieces, such as a value and a text, is one that nobody knows.
+    pieced = way.attribute == _UNKNOWN or bool(way.attribute and found["name"])
+    named = _UNKNOWN if pieced else _kept(found["name"].lower() or way.attribute)
     if found["quote"] is None:
         return way._replace(attribute=named), found.end()
     where: Literal["bare", "quoted"] = "quoted" if found["quote"] else "bare"
-    return _Way(where, way.element, named or _UNKNOWN, found["quote"]), found.end()
+    return _Way(where, way.element, named, found["quote"]), found.end()
+
+
+def _kept(name: str) -> str:
+    return "on" if name.startswith("on") else name if name in _MATTER else _OTHER
 
 
 def _in_value(way: _Way, text: str, at: int) -> tuple[_Way, int]:

@@ -137,12 +137,18 @@ def compiled(pieces: Sequence[Piece], *, escapes: bool, tidies: bool = False) ->
 
 
 def _spots(pieces: Sequence[Piece]) -> list[Spot]:
-    return spots(pieces, lambda piece: _word(piece) if isinstance(piece, Tag) else None)
+    shown = [_raw(piece) if isinstance(piece, Tag) and piece.kind == "raw" else piece for piece in pieces]
+    return spots(shown, lambda piece: _word(piece) if isinstance(piece, Tag) else None)
+
+
+def _raw(tag: Tag) -> str:
+    """What a raw block writes; a comment writes nothing."""
+    return "" if tag.text.startswith("{#") else tag.text[tag.text.index("%}") + 2 : tag.text.rindex("{%")]
 
 
 def _word(tag: Tag) -> str:
     """Empty for what writes a value."""
-    return "raw" if tag.kind == "raw" else "" if tag.word == "call" else tag.word
+    return "" if tag.word == "call" else tag.word
 
 
 def _check(part: ComposedPart) -> None:

@@ -66,8 +66,10 @@ def _fault(error: str, shown: Held) -> Fault:
     except OSError as again:
         error = str(again)
     found = _POSITION.match(error)
-    if found is None:
-        return _unfit(shown) or Fault(0, "it begins with <mjml>, and text stands inside of elements")
+    # It does not compare the names of elements: an end too many is told where there are no more beginnings.
+    own = _unfit(shown) if found is None or found["said"] == "unexpected token" else None
+    if found is None or own is not None:
+        return own or Fault(0, "it begins with <mjml>, and text stands inside of elements")
     # It counts bytes.
     begin, end = (len(shown.source.encode()[: int(found[name])].decode(errors="ignore")) for name in ("begin", "end"))
     begin += len(shown.source[begin:end]) - len(shown.source[begin:end].lstrip())
