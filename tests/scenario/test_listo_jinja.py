@@ -74,6 +74,31 @@ def test_errors_name_template_line_and_column(listo: Listo, key: str) -> None:
     assert "order.total" in refused.body["error"]["message"]
 
 
+@pytest.mark.req("P-842", "P-843")
+def test_errors_of_mjml_and_of_layouts_name_their_place(listo: Listo, key: str) -> None:
+    broken = "<mjml>\n<mj-body>\n  <mj-section>\n</mj-body></mjml>"
+    for wrong in (
+        post(listo, key, bodyTemplate=None, mjml=broken),
+        render(listo, templateKey=key, channel="email", mjml=broken, data={}),
+    ):
+        assert (wrong.status, wrong.body["error"]["code"]) == (400, "VALIDATION_ERROR")
+        assert (wrong.body["template"], wrong.body["line"], wrong.body["column"]) == (key, 3, 3)
+        (said,) = wrong.body["error"]["details"]
+        assert (said["field"], said["part"], said["line"]) == ("mjml", "mjml", 3)
+    refused = post(listo, key, htmlTemplate='<p>\n<a onclick="{{ x }}">y</a></p>')
+    assert (refused.status, refused.body["line"], refused.body["column"]) == (400, 2, 13)
+    # A layout that is broken, or gone, after its template was saved: the send names the place, as the save does.
+    base = post(listo, f"{key}_base", kind="layout", htmlTemplate="<main>{% block content %}{% endblock %}</main>")
+    assert post(listo, key, htmlTemplate=f'\n{{% extends "{key}_base" %}}').status == 201
+    changed = "<main>\n {% block content %}{% endblock %}{% include 'nobody' %}</main>"
+    assert call(listo, "PUT", f"{PATH}/{base.body['id']}", {"htmlTemplate": changed}).status == 400
+    assert call(listo, "DELETE", f"{PATH}/{base.body['id']}").status == 204
+    for answer in (listo.send(key, "email", data={}, headers=ADMIN), render(listo, templateKey=key, data={})):
+        assert (answer.status, answer.body["error"]["code"]) == (400, "TEMPLATE_RENDER_ERROR")
+        assert f"there is no layout {key}_base" in answer.body["error"]["message"]
+        assert (answer.body["template"], answer.body["line"], answer.body["column"]) == (key, 2, 1)
+
+
 def test_what_exists_keeps_its_engine_and_what_is_new_is_jinja(listo: Listo, key: str) -> None:
     old = post(listo, key, engine="simple", bodyTemplate="Hi {{name}}")
     assert old.body["engine"] == "simple"

@@ -108,6 +108,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     """Set for a jinja template that can be rendered."""
     fault: str | None = None
     """Why a jinja template cannot be rendered, such as a layout that is gone."""
+    fault_at: Place | None = None
+    """Where it says so: in itself, its layout or a partial."""
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):

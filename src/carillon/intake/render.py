@@ -16,6 +16,7 @@ from carillon.intake.jinja.budget import Budget
 from carillon.intake.jinja.engine import read_data, render, variables
 from carillon.intake.jinja.formats import Person
 from carillon.intake.links import scripted, unsafe_link
+from carillon.intake.markup import remembered_spots, unfit
 
 MAX_RENDERED = 256 * 1024
 _LONGEST_REMEMBERED = 4096
@@ -72,6 +73,8 @@ def check_parts(template: Template) -> None:
             check_template(source or "")
         except BadTemplate as error:
             raise BadTemplate(error.message, place=Place(template.code, 1, 1, part)) from None
+    if "code" in remembered_spots(compile_template(template.html or "")):
+        raise BadTemplate(unfit("code", "") or "", place=Place(template.code, 1, 1, "html"))
 
 
 def is_plain(template: Template) -> bool:
@@ -137,7 +140,7 @@ def _render_jinja(
     made = template.composition
     if made is None:
         said = template.fault or f"template {template.code} has not been made ready"
-        raise BadIntent("TEMPLATE_RENDER_ERROR", said, field="templateKey")
+        raise BadIntent("TEMPLATE_RENDER_ERROR", said, field="templateKey", place=template.fault_at)
     brand = data.get("brand", made.brand)
     if isinstance(brand, str):
         if brand not in made.brands:
@@ -193,6 +196,10 @@ def _render(text: str, sources: Sources, missing: set[str], on_missing: OnMissin
 def _render_html(text: str, sources: Sources, missing: set[str], on_missing: OnMissing) -> str:
     pieces = compile_template(text)
     parts = _parts(pieces, sources, missing, on_missing, escape=True)
+    for part, spot in zip(parts, remembered_spots(pieces), strict=True):
+        wrong = None if spot == "free" else unfit(spot, html.unescape(part))
+        if wrong is not None:
+            raise BadIntent("TEMPLATE_RENDER_ERROR", wrong, field="data")
     rich = "".join(parts)
     _refuse_scripts(rich, pieces, parts)
     return rich

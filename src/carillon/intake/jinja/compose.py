@@ -62,14 +62,14 @@ class _Joining:
         self._part = part
         self._pieces = 0
 
-    def read(self, name: str, source: str, depth: int) -> list[Node]:
-        """The nodes of one source, with its partials and macros in place."""
+    def read(self, name: str, source: str, depth: int, asked: Place | None = None) -> list[Node]:
+        """The nodes of one source, with its partials and macros in place; `asked` is the tag that names it."""
         where = Where(name, self._part)
         pieces = scan(where, source)
         _check_ends(pieces)
         self._pieces += len(pieces)
         if depth > DEEPEST:
-            place = Place(name, 1, 1, self._part)
+            place = asked or Place(name, 1, 1, self._part)
             raise BadTemplate("layouts and partials include each other without end", place=place)
         if self._pieces > MOST_PIECES:
             raise _too_long(where)
@@ -82,12 +82,12 @@ class _Joining:
                 key, source = self._named(node)
                 if source is None:
                     raise BadTemplate(f"there is no layout {key}", place=node.place)
-                return self.under(key, source, [one for one in nodes if one is not node], depth + 1)
+                return self.under(key, source, [one for one in nodes if one is not node], depth + 1, node.place)
         return nodes
 
-    def under(self, key: str, source: str, nodes: list[Node], depth: int) -> list[Node]:
+    def under(self, key: str, source: str, nodes: list[Node], depth: int, asked: Place | None = None) -> list[Node]:
         """The layout with the blocks of its child; statements beside the blocks go first."""
-        above = self.resolved(self.read(key, source, depth), depth)
+        above = self.resolved(self.read(key, source, depth, asked), depth)
         return [*_statements(nodes), *_filled(above, dict(_blocks(nodes)))]
 
     def _with_partials(self, nodes: list[Node], depth: int) -> list[Node]:
@@ -121,7 +121,7 @@ class _Joining:
         # What a partial sets stays inside it.
         return [
             _statement("with", tag.place),
-            *self.resolved(self.read(key, source, depth + 1), depth + 1),
+            *self.resolved(self.read(key, source, depth + 1, tag.place), depth + 1),
             _statement("endwith", tag.place),
         ]
 
@@ -136,7 +136,7 @@ class _Joining:
             aliases.add(words[1])
         elif "as" in words:
             raise BadTemplate("from imports macros under their own names", place=tag.place)
-        return list(_statements(self.read(key, source, depth + 1)))
+        return list(_statements(self.read(key, source, depth + 1, tag.place)))
 
 
 def _check_ends(pieces: Sequence[Piece]) -> None:

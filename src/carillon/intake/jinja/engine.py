@@ -4,7 +4,8 @@ import hashlib
 import re
 import threading
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import minijinja
@@ -29,6 +30,7 @@ from carillon.intake.jinja.formats import Unformattable
 from carillon.intake.jinja.guard import FUNCTIONS, can_link, chunks, guard, macros_in
 from carillon.intake.jinja.mail import tidied
 from carillon.intake.jinja.scan import Piece, Tag
+from carillon.intake.markup import Spot, spots
 
 FUEL = 100_000
 """Steps of the engine in one part; a table of a thousand rows with ten cells takes half of them."""
@@ -104,9 +106,10 @@ def compiled(pieces: Sequence[Piece], *, escapes: bool, tidies: bool = False) ->
     tags: list[Tag] = []
     length, grows = 0, False
     reads: set[str] = set()
-    for piece in pieces:
+    where: Iterable[Spot] = _spots(pieces) if escapes else repeat("free")
+    for piece, spot in zip(pieces, where, strict=False):
         if isinstance(piece, Tag):
-            guarded = guard(piece, macros)
+            guarded = guard(piece, macros, spot)
             grows = grows or guarded.grows
             reads |= guarded.reads
             starts.append(length)
@@ -131,6 +134,21 @@ def compiled(pieces: Sequence[Piece], *, escapes: bool, tidies: bool = False) ->
     )
     _check(part)
     return part
+
+
+def _spots(pieces: Sequence[Piece]) -> list[Spot]:
+    shown = [_raw(piece) if isinstance(piece, Tag) and piece.kind == "raw" else piece for piece in pieces]
+    return spots(shown, lambda piece: _word(piece) if isinstance(piece, Tag) else None)
+
+
+def _raw(tag: Tag) -> str:
+    """What a raw block writes; a comment writes nothing."""
+    return "" if tag.text.startswith("{#") else tag.text[tag.text.index("%}") + 2 : tag.text.rindex("{%")]
+
+
+def _word(tag: Tag) -> str:
+    """Empty for what writes a value."""
+    return "" if tag.word == "call" else tag.word
 
 
 def _check(part: ComposedPart) -> None:

@@ -23,6 +23,7 @@ from carillon.intake.jinja.budget import (
 )
 from carillon.intake.jinja.catalogues import translate
 from carillon.intake.jinja.formats import Person, Unformattable, Value
+from carillon.intake.markup import Spot, unfit
 
 _MONEY_COST = 6
 _COSTS = {"number": 30, "date": 60, "time": 60, "datetime": 80, "relative": 80, "phone": 200, "t": 20}
@@ -308,11 +309,27 @@ def _date(kind: Value) -> Callable[..., str]:
     return run
 
 
+def _fitting(spot: Spot) -> Callable[[Value], Value]:
+    """A value on its way into a place of HTML where not every value may stand."""
+
+    def run(value: Value) -> Value:
+        found = weighed(value)
+        wrong = unfit(spot, str(found))
+        if wrong is not None:
+            raise Unformattable(wrong)
+        return found
+
+    return run
+
+
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "_w": weighed,
     "_i": iterated,
     "_o": ordered,
     "_c": handed,
+    "_bare": _fitting("bare"),
+    "_name": _fitting("name"),
+    "_style": _fitting("style"),
     "_add": added,
     "_cat": concatenated,
     "_sub": _operation(lambda left, right: left - right),

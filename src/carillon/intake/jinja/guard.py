@@ -12,6 +12,7 @@ from typing import NamedTuple
 from carillon.domain.errors import BadTemplate
 from carillon.intake.jinja.budget import METHODS
 from carillon.intake.jinja.scan import Piece, SourceToken, Tag
+from carillon.intake.markup import Spot, unfit
 
 CHUNK = 256
 """A literal is cut into so long pieces, so that a step of the engine writes no more than one."""
@@ -80,8 +81,10 @@ class Guarded(NamedTuple):
     """`methods`: it may name one, or a computed field; `items`: it names a field `items`; `pairs`: it needs pairs."""
 
 
-def guard(tag: Tag, macros: frozenset[str]) -> Guarded:
+def guard(tag: Tag, macros: frozenset[str], spot: Spot = "free") -> Guarded:
     """The tag with counted operations; raises BadTemplate for what templates may not use."""
+    if spot == "code" and (tag.kind == "say" or tag.word == "call"):
+        raise BadTemplate(unfit(spot, "") or "", place=tag.place)
     if tag.kind == "raw":
         return Guarded(tag.text, grows=False)
     if tag.kind == "do" and tag.word not in STATEMENTS:
@@ -90,8 +93,16 @@ def guard(tag: Tag, macros: frozenset[str]) -> Guarded:
     begin = tag.text[: 3 if tag.text[2] in "-+" else 2]
     end = tag.text[-3 if tag.text[-3] in "-+" else -2 :]
     inside = rewriting.whole()
+    if spot != "free" and tag.kind == "say":
+        inside = f"({inside}{_otherwise(tag)})|_{spot}"
     captures = _captures(tag)
     return Guarded(f"{begin} {inside} {end}", rewriting.grows or captures, frozenset(rewriting.reads))
+
+
+def _otherwise(tag: Tag) -> str:
+    """`a if b` has no value where `b` is false, and a filter must not take that for a missing one."""
+    words = [token.text for token in tag.tokens if token.kind == "name"]
+    return " else ''" if "if" in words and "else" not in words else ""
 
 
 def can_link(pieces: Sequence[Piece]) -> bool:

@@ -1,11 +1,12 @@
-"""HTML of mails from its source: MJML becomes HTML, style sheets become attributes, and HTML becomes text."""
+"""HTML of mails: style sheets become attributes, and HTML becomes text; tags wait as stand-ins meanwhile."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from html.parser import HTMLParser
+from typing import NamedTuple
 
 import css_inline
-import mrml
 
 from carillon.domain.errors import BadTemplate, Place
 from carillon.intake.jinja.scan import Piece, Tag
@@ -15,24 +16,51 @@ _OPENED = re.compile(r"<[a-zA-Z/!][^<>]*+\Z")
 _STYLE = re.compile(r"<style\b", re.IGNORECASE)
 _VERBATIM = ("style", "title", "textarea")
 _TABLE = re.compile(r"(<(?:mj-)?table\b[^<>]*+>)((?:\s|<!--cj\d+j-->)*+)(?=<tr\b)", re.IGNORECASE)
-_POSITION = re.compile(r"position (\d+)")
 _SPACES = re.compile(r"[ \t\r\n]+")
 _MANY = re.compile(r"\n{3,}")
 _PARAGRAPHS = frozenset(["p", "h1", "h2", "h3", "h4", "h5", "h6", "table", "ul", "ol"])
 _LINE_ENDS = frozenset(["div", "tr", "li", "section", "article", "header", "footer", "blockquote", "hr"])
 _SILENT = frozenset(["head", "style", "script", "title"])
-LONGEST_MADE = 400_000
-"""Characters of HTML that MJML may become."""
 
 
-def held(pieces: Sequence[Piece], *, strict: bool = True) -> tuple[str, list[Tag]]:
+class Held(NamedTuple):
+    """A source for a parser of HTML, with a stand-in for each tag."""
+
+    source: str
+    tags: list[Tag]
+    starts: list[int]
+    """Where each piece begins."""
+    places: list[Place | None]
+    """Where its template says each piece."""
+
+    def place(self, at: int) -> Place | None:
+        """The template, line and column of a character."""
+        piece = bisect_right(self.starts, at) - 1
+        place = self.places[piece] if piece >= 0 else None
+        end = self.starts[piece + 1] if piece + 1 < len(self.starts) else len(self.source)
+        whole = self.source[self.starts[piece] : end] if place is not None else ""
+        if place is None or _HOLDER.fullmatch(whole):
+            return place
+        before = whole[: at - self.starts[piece]]
+        lines = before.count("\n")
+        column = len(before) - before.rfind("\n") if lines else place.column + len(before)
+        return place._replace(line=place.line + lines, column=column)
+
+    def said(self, begin: int, end: int) -> str:
+        """A stretch of the source as people wrote it."""
+        pieces = released(self.source[begin:end], self.tags)
+        return "".join(piece if isinstance(piece, str) else piece.text for piece in pieces)
+
+
+def held(pieces: Sequence[Piece], *, strict: bool = True) -> Held:
     """The source with a stand-in for each tag that survives a parser of HTML where the tag stands.
 
     A parser orders attributes anew: with `strict`, a statement between them is refused.
     """
     out: list[str] = []
     tags: list[Tag] = []
-    before = ""
+    starts: list[int] = []
+    before, length = "", 0
     for piece in pieces:
         if isinstance(piece, str):
             # A stand-in in the text itself would be taken for a tag.
@@ -47,8 +75,10 @@ def held(pieces: Sequence[Piece], *, strict: bool = True) -> tuple[str, list[Tag
             text = f"cj{len(tags)}j" if plain else f"<!--cj{len(tags)}j-->"
             tags.append(piece)
         out.append(text)
+        starts.append(length)
+        length += len(text)
         before = (before + text)[-4000:]
-    return "".join(out), tags
+    return Held("".join(out), tags, starts, [getattr(piece, "place", None) for piece in pieces])
 
 
 def _quoted(opened: str) -> bool:
@@ -61,7 +91,7 @@ def _is_verbatim(before: str) -> bool:
     return any(lower.rfind(f"<{name}") > lower.rfind(f"</{name}") for name in _VERBATIM)
 
 
-def _with_bodies(source: str) -> str:
+def with_bodies(source: str) -> str:
     """Tables with the body that a parser of HTML would begin behind the first tag, where a loop would repeat it."""
     out: list[str] = []
     at = 0
@@ -92,25 +122,7 @@ def released(text: str, tags: Sequence[Tag]) -> list[Piece]:
     return out
 
 
-def from_mjml(pieces: Sequence[Piece], place: Place) -> list[Piece]:
-    """The HTML of an MJML source; raises BadTemplate."""
-    macros, rest = _apart(pieces)
-    source, tags = held(rest)
-    try:
-        options = mrml.ParserOptions(include_loader=mrml.noop_loader())
-        made = mrml.to_html(_with_bodies(source), options, mrml.RenderOptions(disable_comments=False, fonts={})).content
-    except OSError as error:
-        raise BadTemplate(f"the MJML cannot be read: {error}", place=_near(str(error), source, place)) from None
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":
-            raise
-        raise BadTemplate("the MJML cannot be read", place=place) from None
-    if len(made) > LONGEST_MADE:
-        raise BadTemplate(f"the MJML becomes more than {LONGEST_MADE} characters of HTML", place=place)
-    return [*macros, *released(made, tags)]
-
-
-def _apart(pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
+def apart(pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
     """The macros, and the document without them: a parser would take their text for a part of the document."""
     macros: list[Piece] = []
     rest: list[Piece] = []
@@ -123,29 +135,22 @@ def _apart(pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
     return macros, rest
 
 
-def _near(error: str, source: str, place: Place) -> Place:
-    """MJML's parser counts characters: the line and column of the first number it says."""
-    found = _POSITION.search(error)
-    if found is None:
-        return place
-    before = source[: int(found.group(1))]
-    return Place(place.template, before.count("\n") + 1, len(before) - before.rfind("\n"), place.part)
-
-
 def with_inlined_styles(pieces: list[Piece], place: Place) -> list[Piece]:
     """The rules of `<style>` as attributes of the elements they meet; media queries stay."""
     if not any(isinstance(piece, str) and _STYLE.search(piece) for piece in pieces):
         return pieces
-    macros, rest = _apart(pieces)
-    source, tags = held(rest)
+    macros, rest = apart(pieces)
+    shown = held(rest)
     inliner = css_inline.CSSInliner(keep_at_rules=True, load_remote_stylesheets=False)
     try:
-        made = inliner.inline(_with_bodies(source))
-        written, inside = held(macros)
-        kept = inliner.inline_fragment(written, _styles(source)) if macros else ""
+        made = inliner.inline(with_bodies(shown.source))
+        inside = held(macros)
+        kept = inliner.inline_fragment(inside.source, _styles(shown.source)) if macros else ""
     except (css_inline.InlineError, ValueError) as error:
-        raise BadTemplate(f"the styles cannot be inlined: {error}", place=place) from None
-    return [*released(kept, inside), *released(made, tags)]
+        sheet = _STYLE.search(shown.source)
+        there = None if sheet is None else shown.place(sheet.start())
+        raise BadTemplate(f"the styles cannot be inlined: {error}", place=there or place) from None
+    return [*released(kept, inside.tags), *released(made, shown.tags)]
 
 
 def _styles(source: str) -> str:
@@ -161,11 +166,11 @@ def _styles(source: str) -> str:
 
 def as_text(pieces: Sequence[Piece]) -> list[Piece]:
     """A text with the same tags: paragraphs, rows and links of the HTML, without its markup."""
-    source, tags = held(pieces, strict=False)
+    shown = held(pieces, strict=False)
     reader = _TextReader()
-    reader.feed(source)
+    reader.feed(shown.source)
     reader.close()
-    return released(reader.text(), tags)
+    return released(reader.text(), shown.tags)
 
 
 def tidied(text: str) -> str:

@@ -13,9 +13,10 @@ from carillon.intake.carried_fields import check_fields, has_tags, leaves
 from carillon.intake.jinja.catalogues import Messages, read_messages
 from carillon.intake.jinja.compose import Lookup, compose, references
 from carillon.intake.jinja.engine import compiled
-from carillon.intake.jinja.mail import as_text, from_mjml, with_inlined_styles
+from carillon.intake.jinja.mail import as_text, held, with_inlined_styles
+from carillon.intake.jinja.mjml import from_mjml
 from carillon.intake.jinja.scan import Piece, Tag, Where, scan
-from carillon.intake.links import refuse_scripts
+from carillon.intake.links import scripts_in, unsafe_at
 
 Variants = Mapping[tuple[str, str], Template]
 """The templates of one key, by channel and locale."""
@@ -51,14 +52,14 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
             brand=self._brand(tenant_id),
             brands=self.brands,
         )
-        return msgspec.structs.replace(template, composition=composition, fault=None)
+        return msgspec.structs.replace(template, composition=composition, fault=None, fault_at=None)
 
     def usable(self, template: Template, find: Find, tenant_id: str | None = None) -> Template:
         """The same; a template that cannot be made ready says why when it is rendered."""
         try:
             return self.ready(template, find, tenant_id)
         except BadTemplate as error:
-            return msgspec.structs.replace(template, composition=None, fault=str(error))
+            return msgspec.structs.replace(template, composition=None, fault=error.message, fault_at=error.place)
 
     def missing_translations(self, template: Template, find: Find) -> list[str]:
         """The keys that the template, its layout and its partials translate and that its locale's catalogue lacks."""
@@ -110,11 +111,15 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
         if source is None:
             return None
         place = Place(template.code, 1, 1, part)
-        pieces = self._part(template, part, source, find)
+        written = pieces = self._part(template, part, source, find)
         # A layout and a partial are pieces of MJML, which only their template makes whole.
         if template.kind == "message":
             pieces = from_mjml(pieces, place) if part == "mjml" else with_inlined_styles(pieces, place)
-        refuse_scripts("".join(piece if isinstance(piece, str) else "" for piece in pieces), source, place)
+        scheme = scripts_in("".join(piece if isinstance(piece, str) else "" for piece in pieces))
+        if scheme is not None:
+            shown = held(written, strict=False)
+            said = f"a link begins with {scheme} but links begin with https:, mailto: or the like"
+            raise BadTemplate(said, place=shown.place(unsafe_at(shown.source)) or place)
         return pieces
 
     def _part(self, template: Template, part: str, source: str, find: Find) -> list[Piece]:

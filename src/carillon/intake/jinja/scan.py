@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from carillon.domain.errors import BadTemplate, Place
 
@@ -60,6 +60,18 @@ class Tag(NamedTuple):
         return self.tokens[1].text[1:-1]
 
 
+class Literal(str):
+    """Text between tags, and where its template says it."""
+
+    __slots__ = ("place",)
+    place: Place
+
+    def __new__(cls, text: str, place: Place) -> Self:
+        made = super().__new__(cls, text)
+        made.place = place
+        return made
+
+
 Piece = str | Tag
 
 
@@ -82,7 +94,7 @@ def scan(where: Where, source: str) -> list[Piece]:
     at, tags = 0, 0
     while (opened := _OPENS.search(source, at)) is not None:
         if opened.start() > at:
-            pieces.append(source[at : opened.start()])
+            pieces.append(Literal(source[at : opened.start()], lines.place(at)))
         at = opened.start()
         if opened.group() == "{#":
             end = source.find("#}", at + 2)
@@ -99,7 +111,7 @@ def scan(where: Where, source: str) -> list[Piece]:
         pieces.append(tag)
         at += len(tag.text)
     if at < len(source):
-        pieces.append(source[at:])
+        pieces.append(Literal(source[at:], lines.place(at)))
     return pieces
 
 

@@ -24,6 +24,8 @@ const CARRIED = {
   inApp: ["Fields of the inbox", "JSON: url, icon, actions. Texts may have tags."],
 };
 const ROWS = { subjectTemplate: 1, bodyTemplate: 6, htmlTemplate: 12, mjml: 12 };
+/** The field of each part that an error names. */
+const FIELD_OF = { subject: "subjectTemplate", text: "bodyTemplate", html: "htmlTemplate", mjml: "mjml" };
 
 /**
  * Draw the page of one template.
@@ -77,7 +79,7 @@ function published(state, again) {
 /** Another person was faster: show their version, and let the next try go on from it. */
 function refused(error, state, parts, again) {
   fill(parts.refusal, h("p", { class: "bad", role: "alert", text: error.message }));
-  placed(error, parts);
+  placed(error, parts, state.key);
   if (error.status !== 409 || !error.body?.newest) return;
   state.base = error.body.newest;
   document.querySelector(".review-dialog")?.close();
@@ -310,7 +312,7 @@ async function shown(state, parts) {
     parts.seen.stale();
     const json = error instanceof SyntaxError;
     parts.samples.show(json ? [{ message: "The sample variables are not JSON." }] : []);
-    if (!json && !placed(error, parts)) fill(parts.problem, error.message);
+    if (!json && !placed(error, parts, state.key)) fill(parts.problem, error.message);
     else fill(parts.problem);
   }
 }
@@ -320,9 +322,10 @@ function touchedSample(state, parts, content) {
   return parts.samples.input.value === state.sampled ? (state.used?.sample ?? {}) : content.sample;
 }
 
-/** Show an error at its line; false if it names no field. */
-function placed(error, parts) {
-  const details = (error.body?.error?.details ?? []).filter((one) => parts.fields[one.field] && one.line);
+/** Show an error at its line; false if it names no field here: a layout and a partial have lines of their own. */
+function placed(error, parts, key) {
+  const said = (error.body?.error?.details ?? []).filter((one) => one.line && one.template === key);
+  const details = said.map((one) => ({ ...one, field: FIELD_OF[one.part] })).filter((one) => parts.fields[one.field]);
   for (const [name] of PARTS) parts.fields[name].show(details.filter((one) => one.field === name));
   return details.length > 0;
 }
