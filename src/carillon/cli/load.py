@@ -188,7 +188,7 @@ def _run(plan: LoadPlan, address: str, token: str | None, *, quiet: bool) -> Loa
         Client(address, token=token) as client,
         _ended_as_by_hand(),
     ):
-        bars = {name: progress.add_task(name, total=plan.count, rate="") for name in ("accepted", "delivered", "read")}
+        bars = {name: progress.add_task(name, total=plan.count, rate="") for name in ("accepted", "ended", "read")}
         began = told = time.monotonic()
 
         def show(name: str, number: int) -> None:

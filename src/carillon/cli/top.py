@@ -293,7 +293,8 @@ def _short(told: dict[str, Any]) -> str:
         return told_line(told)
     when = datetime.fromtimestamp(told["at"], UTC).strftime("%H:%M:%S")
     why = told.get("error") or told.get("classification") or ""
-    about = f"{told['provider']} {told['outcome']}, {VERDICTS.get(told['verdict'], told['verdict'])}: {why}"
+    times = f" ×{told['times']:,}" if told.get("times", 1) > 1 else ""
+    about = f"{told['provider']} {told['outcome']}, {VERDICTS.get(told['verdict'], told['verdict'])}{times}: {why}"
     return f"{when}  {about}  {told['notification_id']} {told['route_id']} #{told['attempt']}"
 
 
