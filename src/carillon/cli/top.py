@@ -289,11 +289,11 @@ def _troubles(recent: list[dict[str, Any]], room: int) -> list[RenderableType]:
 
 def _short(told: dict[str, Any]) -> str:
     """One event in the width of a screen: what failed and why first, then the id to look for."""
+    times = f" ×{told['times']:,}" if told.get("times", 1) > 1 else ""
     if told["type"] != "route_attempted":
-        return told_line(told)
+        return told_line(told) + times
     when = datetime.fromtimestamp(told["at"], UTC).strftime("%H:%M:%S")
     why = told.get("error") or told.get("classification") or ""
-    times = f" ×{told['times']:,}" if told.get("times", 1) > 1 else ""
     about = f"{told['provider']} {told['outcome']}, {VERDICTS.get(told['verdict'], told['verdict'])}{times}: {why}"
     return f"{when}  {about}  {told['notification_id']} {told['route_id']} #{told['attempt']}"
 
@@ -301,7 +301,7 @@ def _short(told: dict[str, Any]) -> str:
 def told_line(told: dict[str, Any]) -> str:
     """One event of the console in one line."""
     when = datetime.fromtimestamp(told["at"], UTC).strftime("%H:%M:%S")
-    known = {"number", "at", "type"}
+    known = {"number", "at", "type", "began", "times"}
     if told["type"] == "route_attempted":
         about = f"{told['notification_id']} {told['route_id']} #{told['attempt']} {told['provider']} {told['outcome']}"
         said = VERDICTS.get(told["verdict"], told["verdict"])
