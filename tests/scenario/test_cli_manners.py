@@ -97,7 +97,7 @@ def test_helps_show_kinds_in_words_and_none_for_a_flag(command: tuple[str, ...])
         assert kind not in told
 
 
-@pytest.mark.req("P-861")
+@pytest.mark.req("P-861", "P-865")
 def test_commands_of_a_folder_find_the_process_that_serves_it(program: Program, tmp_path: Path) -> None:
     sent = carillon(*SEND, cwd=tmp_path)
     assert sent.returncode == 0, sent.stderr
@@ -106,10 +106,16 @@ def test_commands_of_a_folder_find_the_process_that_serves_it(program: Program, 
     elsewhere.mkdir()
     assert "127.0.0.1:8080" in carillon(*SEND, cwd=elsewhere).stderr
     # A shell in which the port was exported for `serve` means the same port.
-    port = str(program.wait_ready()["addresses"][0]).rpartition(":")[2]
+    address = str(program.wait_ready()["addresses"][0])
+    port = address.rpartition(":")[2]
     assert "delivered" in carillon(*SEND, env={"CARILLON_HTTP__PORT": port}, cwd=elsewhere).stdout
     for said in ("0", "eighty", ""):
         assert "127.0.0.1:8080" in carillon(*SEND, env={"CARILLON_HTTP__PORT": said}, cwd=elsewhere).stderr
+    # An address is copied with its slash at the end, or without its beginning.
+    assert "delivered" in carillon(*SEND, "--url", f"{address}/", cwd=elsewhere).stdout
+    for command in (SEND, ("top", "--once"), ("load", "--count", "1")):
+        bare = carillon(*command, "--url", f"127.0.0.1:{port}", cwd=elsewhere)
+        assert bare.stderr == f"carillon: 127.0.0.1:{port} is not an http:// or https:// address\n", command
     program.terminate()
     assert program.wait() == 0
     assert not (tmp_path / "carillon.db-url").exists()

@@ -28,7 +28,7 @@ def _running_here(context: typer.Context, url: str) -> str:
     """The address of the process that serves this folder's ledger, or this shell's port, unless the user named one."""
     source = context.get_parameter_source("url")
     if source is None or source.name != "DEFAULT":
-        return url
+        return web_address(url)
     with suppress(OSError, UnicodeDecodeError):
         found = RUNNING.read_text(encoding="utf-8").strip()
         if found.startswith("http://"):
@@ -36,6 +36,13 @@ def _running_here(context: typer.Context, url: str) -> str:
     # A ledger on PostgreSQL has no file beside which the address could be.
     port = os.environ.get(PORT, "").strip()
     return f"http://127.0.0.1:{port}" if port.isdecimal() and int(port) else url
+
+
+def web_address(url: str) -> str:
+    """The address as every command joins a path to it."""
+    if not url.startswith(("http://", "https://")):
+        raise RemoteFailed(f"{url} is not an http:// or https:// address")
+    return url.rstrip("/")
 
 
 Url = Annotated[
@@ -123,11 +130,9 @@ def call(url: str, headers: dict[str, str], body: dict[str, Any] | None = None) 
 
 
 def _opened(url: str, headers: dict[str, str], content: bytes | None) -> Any:  # noqa: ANN401 - an answer to be read
-    if not url.startswith(("http://", "https://")):
-        raise RemoteFailed(f"{url}: only http and https addresses can be called")
-    request = urllib.request.Request(url, data=content, headers=headers)  # noqa: S310 - checked above
+    request = urllib.request.Request(url, data=content, headers=headers)  # noqa: S310 - the option was checked
     try:
-        return urllib.request.urlopen(request, timeout=PATIENCE_SECONDS)  # noqa: S310 - checked above
+        return urllib.request.urlopen(request, timeout=PATIENCE_SECONDS)  # noqa: S310 - the option was checked
     except urllib.error.HTTPError as error:
         failed = RemoteFailed(_reason(error) + _advice(error.code, headers))
         failed.status = error.code

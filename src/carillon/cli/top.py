@@ -49,7 +49,7 @@ def top(
     as_json: AsJson = False,
 ) -> None:
     """Watch throughput, latency, lanes, providers and the newest errors until q or Ctrl-C."""
-    remote = Remote(url.rstrip("/"), token_of(context, token, token_file))
+    remote = Remote(url, token_of(context, token, token_file))
     console = Console(emoji=False)
     if once or (not as_json and not console.is_terminal):
         seen = look(remote)
