@@ -199,8 +199,8 @@ def test_top_says_events_in_the_words_of_the_console() -> None:
     one = SEEN["providers"][0] | {"attempts": 1}
     said = "\n".join(drawn({**SEEN, "overview": overview, "providers": [one]}, 80, 30))
     assert "sandbox refused, given up: reason 0" in said
-    assert "sandbox refused, given up ×1,200: reason 1" in said
-    assert "the ledger is away ×1,200" in said
+    assert "sandbox refused, given up 1,200 times: reason 1" in said
+    assert "the ledger is away 1,200 times" in said
     assert "began" not in said
     assert "breaker of north: open → half open" in said
     assert " 1 call  " in said

@@ -289,7 +289,7 @@ def _troubles(recent: list[dict[str, Any]], room: int) -> list[RenderableType]:
 
 def _short(told: dict[str, Any]) -> str:
     """One event in the width of a screen: what failed and why first, then the id to look for."""
-    times = f" ×{told['times']:,}" if told.get("times", 1) > 1 else ""
+    times = f" {told['times']:,} times" if told.get("times", 1) > 1 else ""
     if told["type"] != "route_attempted":
         return told_line(told) + times
     when = datetime.fromtimestamp(told["at"], UTC).strftime("%H:%M:%S")
