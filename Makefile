@@ -139,7 +139,7 @@ audit: dev ## Check the pins: hashes, yanked and very young versions, known vuln
 clean: ## Remove .venv, caches and build results; databases stay
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	@find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
-	@ls carillon.db* 2>/dev/null | sed 's/^/kept, because it may hold notifications: /'
+	@ls carillon.db* 2>/dev/null | grep -v -e '-url$$' -e '-shm$$' | sed 's/^/kept, because it may hold notifications: /'
 
 $(UV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

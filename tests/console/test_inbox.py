@@ -221,6 +221,7 @@ async def test_without_a_connection_it_says_so_and_comes_back(desk: Desk) -> Non
         await expect(listed(page).locator("li")).to_have_count(1)
 
 
+@pytest.mark.req("P-863")
 async def test_languages_directions_and_words_of_ones_own(desk: Desk) -> None:
     user = person()
     await desk.send(user, *MESSAGES)
@@ -246,6 +247,17 @@ async def test_languages_directions_and_words_of_ones_own(desk: Desk) -> None:
         await expect(own.locator("h2")).to_contain_text("Bells")
         await expect(own.locator("h2 small")).to_have_text("3 ungelesen")
         await expect(own.locator("h3")).to_have_text(["Heute"])
+        # What a screen reader says of an unread one is a word, and no count with a hole in it.
+        for lang, word in (("en", "Unread: "), ("fr", "Non lue: "), ("ja", "未読: ")):
+            await own.evaluate("(one, lang) => one.setAttribute('lang', lang)", lang)
+            await expect(own.locator("li .quiet").first).to_have_text(word)
+        first = "one => one.inbox.markRead([one.inbox.notifications.find(each => !each.is_read).notification_id])"
+        for lang, counts in (("fr", ["2 non lues", "1 non lue"]), ("en", ["2 unread", "1 unread"])):
+            await own.evaluate("async (one, lang) => { await one.inbox.markRead(null, false); one.lang = lang; }", lang)
+            await expect(own.locator("h2 small")).to_contain_text("3 ")
+            for count in counts:
+                await own.evaluate(first)
+                await expect(own.locator("h2 small")).to_have_text(count)
 
 
 async def test_a_page_changes_how_it_looks(desk: Desk) -> None:

@@ -166,6 +166,7 @@ async def standing(page: Page) -> str:
     return str(await page.evaluate("document.activeElement.id"))
 
 
+@pytest.mark.req("P-860")
 async def test_the_focus_stays_on_its_link(console: Console) -> None:
     await console.ask("PUT", "/api/v1/sandbox/drills/sms", {"outcome": "refused"})
     try:
@@ -184,6 +185,11 @@ async def test_the_focus_stays_on_its_link(console: Console) -> None:
         stood = await standing(page)
         await console.send("sms")
         await expect(link).to_contain_text(f"{before + 3} dead letters")
+        # The same failure again is in the same row.
+        await expect(rows.first).to_contain_text(re.compile(r"[2-9] times"))
+        assert await standing(page) == stood
+        await console.ask("PUT", "/api/v1/sandbox/drills/email", {"outcome": "refused"})
+        await console.send("email")
         # The newest row comes first, so the row with the focus has moved down.
         await expect(first).not_to_have_id(stood)
         assert await standing(page) == stood
@@ -191,6 +197,7 @@ async def test_the_focus_stays_on_its_link(console: Console) -> None:
         assert len(ids) == len(set(ids))
     finally:
         await console.ask("DELETE", "/api/v1/sandbox/drills/sms")
+        await console.ask("DELETE", "/api/v1/sandbox/drills/email")
 
 
 async def test_control_a_page_that_is_only_filled_loses_the_focus(console: Console) -> None:

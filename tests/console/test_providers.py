@@ -36,6 +36,15 @@ async def test_a_provider_is_paused_and_resumed_with_a_reason(console: Console) 
     await expect(changes.locator("tbody tr").first).to_contain_text("They are sorry")
 
 
+@pytest.mark.req("P-864")
+@pytest.mark.parametrize("provider", ["sandbox", "inbox"])
+async def test_a_provider_leads_to_its_own_dead_letters(console: Console, provider: str) -> None:
+    page = await console.open("providers")
+    await page.get_by_role("link", name=f"Dead letters of {provider}").click()
+    await expect(page.locator("main h1")).to_have_text("Dead letters")
+    await expect(page.get_by_label("Provider")).to_have_value(provider)
+
+
 @pytest.mark.req("P-501")
 async def test_a_template_is_paused_by_its_name(console: Console) -> None:
     page = await console.open("providers", size=PHONE, scheme="dark")

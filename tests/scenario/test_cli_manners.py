@@ -79,8 +79,8 @@ def test_without_a_server_a_command_says_so_in_plain_words(tmp_path: Path, comma
     address = f"http://127.0.0.1:{free_port()}"
     asked = carillon(*command, env={"CARILLON_URL": address}, cwd=tmp_path)
     assert asked.returncode != 0
-    said = f"carillon: no answer from {address}: Connection refused; is `carillon serve` running there?"
-    assert asked.stderr.splitlines() == [said]
+    why = "Connection refused; is `carillon serve` running there? --url names another address"
+    assert asked.stderr.splitlines() == [f"carillon: no answer from {address}: {why}"]
 
 
 def test_the_version_is_an_option_too() -> None:
@@ -97,6 +97,7 @@ def test_helps_show_kinds_in_words_and_none_for_a_flag(command: tuple[str, ...])
         assert kind not in told
 
 
+@pytest.mark.req("P-861", "P-865")
 def test_commands_of_a_folder_find_the_process_that_serves_it(program: Program, tmp_path: Path) -> None:
     sent = carillon(*SEND, cwd=tmp_path)
     assert sent.returncode == 0, sent.stderr
@@ -104,6 +105,17 @@ def test_commands_of_a_folder_find_the_process_that_serves_it(program: Program, 
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     assert "127.0.0.1:8080" in carillon(*SEND, cwd=elsewhere).stderr
+    # A shell in which the port was exported for `serve` means the same port.
+    address = str(program.wait_ready()["addresses"][0])
+    port = address.rpartition(":")[2]
+    assert "delivered" in carillon(*SEND, env={"CARILLON_HTTP__PORT": port}, cwd=elsewhere).stdout
+    for said in ("0", "eighty", ""):
+        assert "127.0.0.1:8080" in carillon(*SEND, env={"CARILLON_HTTP__PORT": said}, cwd=elsewhere).stderr
+    # An address is copied with its slash at the end, or without its beginning.
+    assert "delivered" in carillon(*SEND, "--url", f"{address}/", cwd=elsewhere).stdout
+    for command in (SEND, ("top", "--once"), ("load", "--count", "1")):
+        bare = carillon(*command, "--url", f"127.0.0.1:{port}", cwd=elsewhere)
+        assert bare.stderr == f"carillon: 127.0.0.1:{port} is not an http:// or https:// address\n", command
     program.terminate()
     assert program.wait() == 0
     assert not (tmp_path / "carillon.db-url").exists()

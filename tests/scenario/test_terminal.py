@@ -189,13 +189,19 @@ def drawn(seen: dict[str, Any], width: int, height: int) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-@pytest.mark.req("P-789")
+@pytest.mark.req("P-789", "P-860")
 def test_top_says_events_in_the_words_of_the_console() -> None:
     changed = {"type": "breaker_changed", "at": 1.0, "provider": "north", "before": "open", "after": "half_open"}
-    overview = SEEN["overview"] | {"recent": [SEEN["overview"]["recent"][0], changed]}
+    often = {"began": 1, "number": 9, "times": 1200}
+    trouble = {"type": "trouble", "at": 1.0, "where": "outbound", "error": "the ledger is away"} | often
+    failed = SEEN["overview"]["recent"]
+    overview = SEEN["overview"] | {"recent": [failed[0], failed[1] | often, trouble, changed]}
     one = SEEN["providers"][0] | {"attempts": 1}
-    said = "\n".join(drawn({**SEEN, "overview": overview, "providers": [one]}, 80, 24))
+    said = "\n".join(drawn({**SEEN, "overview": overview, "providers": [one]}, 80, 30))
     assert "sandbox refused, given up: reason 0" in said
+    assert "sandbox refused, given up 1,200 times: reason 1" in said
+    assert "the ledger is away 1,200 times" in said
+    assert "began" not in said
     assert "breaker of north: open → half open" in said
     assert " 1 call  " in said
     assert "bury" not in said

@@ -29,7 +29,7 @@ def list_(
 ) -> None:
     """List the digests in which events wait, the newest first."""
     query = f"?pageSize={limit}" + ("" if all_ else "&open=true")
-    found = Remote(url.rstrip("/"), token_of(context, token, token_file)).get(_PATH + query)
+    found = Remote(url, token_of(context, token, token_file)).get(_PATH + query)
     if as_json:
         print_json(found)
         return
@@ -58,7 +58,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the notification that told a digest, and the events in it."""
-    remote = Remote(url.rstrip("/"), token_of(context, token, token_file))
+    remote = Remote(url, token_of(context, token, token_file))
     try:
         found = remote.get(f"/api/v1/notifications/{quote(digest_id, safe='')}?include=message")
     except RemoteFailed as error:

@@ -26,7 +26,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """Endpoints that calls are kept from, the worst first, and every rate that calls keep now."""
-    found = Remote(url.rstrip("/"), token_of(context, token, token_file)).get(_PATH)
+    found = Remote(url, token_of(context, token, token_file)).get(_PATH)
     if as_json:
         print_json(found)
         return
@@ -58,7 +58,7 @@ def health(
     as_json: AsJson = False,
 ) -> None:
     """How every endpoint does that was called in the last ten to twenty minutes, also those without any trouble."""
-    found = Remote(url.rstrip("/"), token_of(context, token, token_file)).get("/api/v1/admin/endpoints")
+    found = Remote(url, token_of(context, token, token_file)).get("/api/v1/admin/endpoints")
     if as_json:
         print_json(found)
         return
@@ -96,7 +96,7 @@ def enable(  # noqa: PLR0917 - a command line has many options
 ) -> None:
     """Call an endpoint again at once; its dead letters wait for `carillon endpoints replay`."""
     body = {"provider": provider, "endpoint": endpoint, "reason": reason}
-    done = call(f"{url.rstrip('/')}{_PATH}/enable", _headers(token_of(context, token, token_file)), body)
+    done = call(f"{url}{_PATH}/enable", _headers(token_of(context, token, token_file)), body)
     if as_json:
         print_json(done)
         return
@@ -125,11 +125,11 @@ def replay(  # noqa: PLR0917 - a command line has many options
     headers = _headers(token_of(context, token, token_file))
     body: dict[str, Any] = {"provider": provider, "endpoint": endpoint, "since": since, "delivered": delivered}
     body |= {"reason": reason, "ratePerSecond": per_second(rate), "tenantId": tenant}
-    found = call(f"{url.rstrip('/')}{_PATH}/replay", headers, {**body, "dryRun": True})
+    found = call(f"{url}{_PATH}/replay", headers, {**body, "dryRun": True})
     number = found["failed"] + found["delivered"] - found["suppressed"]
     question = f"Replay {counted(number, 'notification')} to {found['endpoint']}?"
     if not dry_run and number and confirmed(number, question, yes=yes or as_json):
-        found = call(f"{url.rstrip('/')}{_PATH}/replay", headers, body)
+        found = call(f"{url}{_PATH}/replay", headers, body)
     if as_json:
         print_json(found)
         return

@@ -28,7 +28,7 @@ from rich.text import Text
 from carillon.cli.load_run import LoadPlan, LoadRun, Result
 from carillon.cli.options import AsJson, print_json
 from carillon.cli.plots import bar, histogram
-from carillon.cli.remote import Remote, RemoteFailed, Token, TokenFile, token_of
+from carillon.cli.remote import Remote, RemoteFailed, Token, TokenFile, token_of, web_address
 from carillon.cli.send import Data, variables
 from carillon.cli.words import counted
 from carillon.client import Client, Item
@@ -138,7 +138,7 @@ def load(  # noqa: PLR0917 - a command line has many options
     if any_provider and to is None:
         raise LoadRefused("--any-provider: name the address that gets the messages with --to")
     token = token_of(context, token, token_file)
-    with throwaway() if url is None else nullcontext(url.rstrip("/")) as address:
+    with throwaway() if url is None else nullcontext(web_address(url)) as address:
         if not any_provider:
             _refuse_vendors(Remote(address, token), channel, own=url is None)
         item = _item(template, channel, to or _ADDRESSES.get(channel), given)
@@ -188,7 +188,7 @@ def _run(plan: LoadPlan, address: str, token: str | None, *, quiet: bool) -> Loa
         Client(address, token=token) as client,
         _ended_as_by_hand(),
     ):
-        bars = {name: progress.add_task(name, total=plan.count, rate="") for name in ("accepted", "delivered", "read")}
+        bars = {name: progress.add_task(name, total=plan.count, rate="") for name in ("accepted", "ended", "read")}
         began = told = time.monotonic()
 
         def show(name: str, number: int) -> None:

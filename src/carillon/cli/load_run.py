@@ -153,7 +153,7 @@ class LoadRun:
             began = time.monotonic()
             found = self._client.search(user_id=self._plan.item.user_id, status="queued", page_size=1)
             self._waiting = found.total_count or 0
-            self._show("delivered", len(self.accepts) - self._waiting)
+            self._show("ended", len(self.accepts) - self._waiting)
             if not self._waiting or self._over():
                 return
             self._stop.wait(max(_POLL_SECONDS, _POLL_SHARE * (time.monotonic() - began)))

@@ -35,12 +35,12 @@ def pause(  # noqa: PLR0917 - a command line has many options
     """Make no call of a provider, endpoint, lane, template, tenant or queue; without arguments, show what is paused."""
     secret = token_of(context, token, token_file)
     if scope is None or name is None:
-        _list(Remote(url.rstrip("/"), secret), as_json=as_json)
+        _list(Remote(url, secret), as_json=as_json)
         return
     if not reason:
         raise typer.BadParameter("say why: the story of every notification that waits shows it", param_hint="--reason")
     body = {"scope": scope, "name": name, "provider": provider, "reason": reason}
-    done = call(f"{url.rstrip('/')}{_PATH}", _headers(secret), body)
+    done = call(f"{url}{_PATH}", _headers(secret), body)
     said = f"{done['what']} is paused" if done["changed"] else f"{done['what']} was paused; the reason is the new one"
     typer.echo(json.dumps(done, ensure_ascii=False) if as_json else said)
 
@@ -59,7 +59,7 @@ def resume(  # noqa: PLR0917 - a command line has many options
 ) -> None:
     """Make the calls again that a pause keeps back."""
     body = {"scope": scope, "name": name, "provider": provider, "reason": reason}
-    done = call(f"{url.rstrip('/')}{_PATH}/resume", _headers(token_of(context, token, token_file)), body)
+    done = call(f"{url}{_PATH}/resume", _headers(token_of(context, token, token_file)), body)
     said = f"{done['what']} goes on" if done["changed"] else f"{done['what']} was not paused"
     typer.echo(json.dumps(done, ensure_ascii=False) if as_json else said)
 

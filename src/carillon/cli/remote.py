@@ -1,6 +1,7 @@
 """Calls a running Carillon over HTTP, with the standard library alone."""
 
 import json
+import os
 import sys
 import urllib.error
 import urllib.request
@@ -18,19 +19,30 @@ PATIENCE_SECONDS = 30
 UNAUTHORIZED, NOT_FOUND = 401, 404
 
 HERE = "http://127.0.0.1:8080"
+PORT = "CARILLON_HTTP__PORT"
 RUNNING = Path("carillon.db-url")
 """Beside the ledger's file, while a process serves it: the address on which the process listens."""
 
 
 def _running_here(context: typer.Context, url: str) -> str:
-    """The address of the process that serves this folder's ledger, unless the user named one."""
+    """The address of the process that serves this folder's ledger, or this shell's port, unless the user named one."""
     source = context.get_parameter_source("url")
     if source is None or source.name != "DEFAULT":
-        return url
+        return web_address(url)
     with suppress(OSError, UnicodeDecodeError):
         found = RUNNING.read_text(encoding="utf-8").strip()
-        return found if found.startswith("http://") else url
-    return url
+        if found.startswith("http://"):
+            return found
+    # A ledger on PostgreSQL has no file beside which the address could be.
+    port = os.environ.get(PORT, "").strip()
+    return f"http://127.0.0.1:{port}" if port.isdecimal() and int(port) else url
+
+
+def web_address(url: str) -> str:
+    """The address as every command joins a path to it."""
+    if not url.startswith(("http://", "https://")):
+        raise RemoteFailed(f"{url} is not an http:// or https:// address")
+    return url.rstrip("/")
 
 
 Url = Annotated[
@@ -38,7 +50,7 @@ Url = Annotated[
     typer.Option(
         envvar="CARILLON_URL",
         callback=_running_here,
-        help="Where Carillon listens; by default the one that serves the ledger of this folder.",
+        help="Where Carillon listens; by default the one that serves this folder's ledger, or CARILLON_HTTP__PORT.",
     ),
 ]
 Token = Annotated[
@@ -118,11 +130,9 @@ def call(url: str, headers: dict[str, str], body: dict[str, Any] | None = None) 
 
 
 def _opened(url: str, headers: dict[str, str], content: bytes | None) -> Any:  # noqa: ANN401 - an answer to be read
-    if not url.startswith(("http://", "https://")):
-        raise RemoteFailed(f"{url}: only http and https addresses can be called")
-    request = urllib.request.Request(url, data=content, headers=headers)  # noqa: S310 - checked above
+    request = urllib.request.Request(url, data=content, headers=headers)  # noqa: S310 - the option was checked
     try:
-        return urllib.request.urlopen(request, timeout=PATIENCE_SECONDS)  # noqa: S310 - checked above
+        return urllib.request.urlopen(request, timeout=PATIENCE_SECONDS)  # noqa: S310 - the option was checked
     except urllib.error.HTTPError as error:
         failed = RemoteFailed(_reason(error) + _advice(error.code, headers))
         failed.status = error.code
@@ -132,7 +142,8 @@ def _opened(url: str, headers: dict[str, str], content: bytes | None) -> Any:  #
         said = error.reason if isinstance(error, urllib.error.URLError) else error
         why = said.strerror or said if isinstance(said, OSError) else said
         server = "/".join(url.split("/", 3)[:3])
-        raise RemoteFailed(f"no answer from {server}: {why}; is `carillon serve` running there?") from None
+        advice = "is `carillon serve` running there? --url names another address"
+        raise RemoteFailed(f"no answer from {server}: {why}; {advice}") from None
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

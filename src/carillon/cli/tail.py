@@ -56,7 +56,7 @@ def tail(  # noqa: PLR0917 - a command line has many options
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document a line, for machines.")] = False,
 ) -> None:
     """Follow notifications, their outcomes and errors until Ctrl-C."""
-    remote = Remote(url.rstrip("/"), token_of(context, token, token_file))
+    remote = Remote(url, token_of(context, token, token_file))
     wanted = {"channel": channel, "status": status, "templateKey": template, "userId": person}
     wanted |= {"provider": provider, "tenantId": tenant}
     filters = {name: value for name, value in wanted.items() if value is not None}

@@ -49,7 +49,7 @@ def top(
     as_json: AsJson = False,
 ) -> None:
     """Watch throughput, latency, lanes, providers and the newest errors until q or Ctrl-C."""
-    remote = Remote(url.rstrip("/"), token_of(context, token, token_file))
+    remote = Remote(url, token_of(context, token, token_file))
     console = Console(emoji=False)
     if once or (not as_json and not console.is_terminal):
         seen = look(remote)
@@ -289,18 +289,19 @@ def _troubles(recent: list[dict[str, Any]], room: int) -> list[RenderableType]:
 
 def _short(told: dict[str, Any]) -> str:
     """One event in the width of a screen: what failed and why first, then the id to look for."""
+    times = f" {told['times']:,} times" if told.get("times", 1) > 1 else ""
     if told["type"] != "route_attempted":
-        return told_line(told)
+        return told_line(told) + times
     when = datetime.fromtimestamp(told["at"], UTC).strftime("%H:%M:%S")
     why = told.get("error") or told.get("classification") or ""
-    about = f"{told['provider']} {told['outcome']}, {VERDICTS.get(told['verdict'], told['verdict'])}: {why}"
+    about = f"{told['provider']} {told['outcome']}, {VERDICTS.get(told['verdict'], told['verdict'])}{times}: {why}"
     return f"{when}  {about}  {told['notification_id']} {told['route_id']} #{told['attempt']}"
 
 
 def told_line(told: dict[str, Any]) -> str:
     """One event of the console in one line."""
     when = datetime.fromtimestamp(told["at"], UTC).strftime("%H:%M:%S")
-    known = {"number", "at", "type"}
+    known = {"number", "at", "type", "began", "times"}
     if told["type"] == "route_attempted":
         about = f"{told['notification_id']} {told['route_id']} #{told['attempt']} {told['provider']} {told['outcome']}"
         said = VERDICTS.get(told["verdict"], told["verdict"])

@@ -5,7 +5,7 @@ import { Inbox } from "./client.js";
 import { placeIn, pressed, stopAt } from "./keys.js";
 import { SHEET } from "./style.js";
 import { Clock, content, element, icon, line, tool } from "./view.js";
-import { directionOf, languageOf, LANGUAGES, said, wordsOf } from "./words.js";
+import { counted, directionOf, languageOf, LANGUAGES, said, wordsOf } from "./words.js";
 
 export { Inbox, LANGUAGES };
 
@@ -170,7 +170,7 @@ export class InboxElement extends HTMLElement {
       this._count.textContent = many;
       this._count.hidden = unread === 0;
       this._button.classList.toggle("offline", offline);
-      this._button.setAttribute("aria-label", unread ? `${this._words.title}, ${said(this._words.unread, { n: unread })}` : this._words.title);
+      this._button.setAttribute("aria-label", unread ? `${this._words.title}, ${counted(this._words, unread, this._lang)}` : this._words.title);
       if (this._panel.hidden) return;
     }
     const inside = this._panel.contains(this.shadowRoot.activeElement);
@@ -191,7 +191,7 @@ export class InboxElement extends HTMLElement {
     const active = this.shadowRoot.activeElement;
     const focused = this._heading.contains(active) || this._tabs.contains(active) ? active.getAttribute("part") : null;
     const title = element("h2", { part: "title", text: choosing ? words.settings : words.title });
-    if (!choosing) title.append(element("small", { class: "unread-count", text: unread ? said(words.unread, { n: unread }) : "" }));
+    if (!choosing) title.append(element("small", { class: "unread-count", text: unread ? counted(words, unread, this._lang) : "" }));
     const tools = [];
     if (choosing) {
       const back = tool("left", words.goBack, "go-back", () => this._turn("inbox"));

@@ -82,7 +82,7 @@ export function line(notification, { words, clock, opened, tools }) {
     ? element("span", { class: "icon glyph", part: "icon", "aria-hidden": "true" }, icon("bell"))
     : element("img", { class: "icon", part: "icon", src: shown.icon, alt: "", width: 40, height: 40, loading: "lazy", referrerpolicy: "no-referrer" });
   const said = element("div", { class: "said" }, element("div", { class: "first" }, title, when));
-  if (unread) title.before(element("span", { class: "quiet", text: `${words.unread.replace("{n}", "").trim()}: ` }));
+  if (unread) title.before(element("span", { class: "quiet", text: `${words.notRead}: ` }));
   if (shown.text) said.append(element("p", { class: "text", part: "item-text", text: shown.text, dir: "auto" }));
   if (shown.actions.length) {
     said.append(element("div", { class: "actions", part: "actions" }, ...shown.actions.map((one) => link(one.url, one.label, { class: "action", part: "action", dir: "auto" }, opened))));

@@ -173,7 +173,7 @@ class Overview(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Providers whose calls fail now, in every process of the fleet, the worst first."""
     steps: list[dict[str, Any]]
     recent: list[dict[str, Any]]
-    """Failures, breakers and troubles, newest first."""
+    """Failures, breakers and troubles, newest first; `times` says how often the same failure came."""
     number: int
 
 
@@ -218,7 +218,7 @@ class Console:
     async def overview(self, request: Request) -> Reply:
         del request
         counts, failing = await self._remembered.get("overview", self._looked)
-        number, recent = self._series.since(0)
+        number, _ = self._series.since(0)
         names = {lane.rank: name for name, lane in self._lanes.by_name.items()}
         lanes = [
             LaneView(
@@ -240,7 +240,7 @@ class Console:
                 dead_letters=counts["routes"]["dead_letter"],
                 failing=failing,
                 steps=self._series.steps(),
-                recent=recent[::-1][:50],
+                recent=self._series.newest(),
                 number=number,
             ),
         )

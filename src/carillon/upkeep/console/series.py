@@ -1,6 +1,7 @@
 """What the console counts in this process: calls in steps of ten seconds, troubles, and changes of breakers."""
 
 from collections import deque
+from collections.abc import Hashable
 from typing import Any
 
 import msgspec
@@ -27,10 +28,12 @@ SAMPLES = 200
 """Durations kept of one step; more than enough for a percentile that a chart can show."""
 RECENT = 200
 MARKS = 200
-_TOLD = (
-    *(BreakerChanged, EndpointDisabled, EndpointEnabled, CallsPaused, CallsResumed, Trouble),
-    *(RouteSuppressed, AddressSuppressed),
-)
+SHOWN = 50
+"""How many failures, and how many changes, a page shows at most."""
+AGAIN_SECONDS = 600.0
+"""The same failure again within this time is one event with a number; after a longer silence it is news."""
+_CHANGES = (BreakerChanged, EndpointDisabled, EndpointEnabled, CallsPaused, CallsResumed)
+_TOLD = (*_CHANGES, Trouble, RouteSuppressed, AddressSuppressed)
 
 
 class SeriesStep(msgspec.Struct):
@@ -52,6 +55,8 @@ class Series:
         self._clock = clock
         self._steps: deque[SeriesStep] = deque(maxlen=STEPS)
         self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
+        self._failures: dict[Hashable, dict[str, Any]] = {}
+        self._changes: deque[dict[str, Any]] = deque(maxlen=SHOWN)
         self._marks: deque[dict[str, Any]] = deque(maxlen=MARKS)
         self._number = 0
         self._mark("start", f"Carillon {__version__} started")
@@ -72,6 +77,10 @@ class Series:
     def since(self, number: int) -> tuple[int, list[dict[str, Any]]]:
         """Failures, breaker changes and troubles after the event number `after`, and the newest number."""
         return self._number, [told for told in self._recent if told["number"] > number]
+
+    def newest(self) -> list[dict[str, Any]]:
+        """Failures and changes, newest first; no number of failures hides a change."""
+        return sorted((*self._failures.values(), *self._changes), key=lambda told: told["number"], reverse=True)
 
     def marks(self) -> list[dict[str, Any]]:
         """The changes of breakers and the start of this process, oldest first."""
@@ -108,8 +117,30 @@ class Series:
             whose = event.endpoint or event.provider
             self._mark(f"breaker_{event.after}", f"The breaker of {whose} became {event.after.replace('_', ' ')}")
         self._number += 1
-        told = msgspec.to_builtins(event)
-        self._recent.append({"number": self._number, "at": self._clock.wall(), **told})
+        told = {"number": self._number, "at": self._clock.wall(), **msgspec.to_builtins(event)}
+        self._recent.append(told)
+        if isinstance(event, _CHANGES):
+            self._changes.append(told)
+        else:
+            self._gather(_sameness(event) or self._number, told)
+
+    def _gather(self, same: Hashable, told: dict[str, Any]) -> None:
+        """Keep the newest of the same failures, with their number and the event that began them."""
+        earlier = self._failures.pop(same, None)
+        if earlier is not None and told["at"] - earlier["at"] > AGAIN_SECONDS:
+            self._failures[earlier["number"]] = earlier
+            earlier = None
+        began, times = (told["number"], 1) if earlier is None else (earlier["began"], earlier["times"] + 1)
+        self._failures[same] = told | {"began": began, "times": times}
+        while len(self._failures) > SHOWN:
+            del self._failures[next(iter(self._failures))]
+
+
+def _sameness(event: Event) -> Hashable:
+    """What failures have in common that an operator reads once."""
+    if isinstance(event, RouteAttempted):
+        return event.verdict, event.channel, event.provider, event.error
+    return (event.where, event.error) if isinstance(event, Trouble) else None
 
 
 def _seen(step: SeriesStep) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 /** What happened lately in this process: failures, breakers, pauses and troubles, in plain words. */
 
 import { badge, h, table, when } from "./dom.js";
-import { many, moment, span } from "./format.js";
+import { many, moment, number, span } from "./format.js";
 
 const WORDS = { route_suppressed: "skipped", address_suppressed: "suppressed", calls_paused: "paused", calls_resumed: "resumed" };
 const SAID = { bury: "given up", retry: "retried", fail_over: "failed over", defer: "put off", skip: "skipped" };
@@ -13,7 +13,7 @@ const SAID = { bury: "given up", retry: "retried", fail_over: "failed over", def
  */
 export function lately(recent, most, pages) {
   return table("Recent events", ["when", "what", "where", "why"], folded(recent).slice(0, most).map((one) => [
-    when(one.at), badge(one.verdict ?? one.after ?? WORDS[one.type] ?? one.type, SAID[one.verdict]), place(one, pages), why(one)]), { cards: true });
+    when(one.at), badge(one.verdict ?? one.after ?? WORDS[one.type] ?? one.type, SAID[one.verdict]), place(one, pages), again(one)]), { cards: true });
 }
 
 /** An open breaker probes again and again: its failed probes in a row are one event, the newest, with their number. */
@@ -37,9 +37,14 @@ export function folded(recent) {
 
 function place(one, pages) {
   const called = one.channel && one.provider ? `${one.channel} by ${one.provider}` : one.channel ?? one.provider;
-  // Several attempts of one notification have the same link: their times make them distinct.
-  if (one.notification_id && pages.includes("notifications")) return h("a", { id: `lately-${one.at}-${one.notification_id}`, href: `#/notifications/${one.notification_id}` }, called);
+  // The number of the first of the same events stays when more come: so does the focus.
+  if (one.notification_id && pages.includes("notifications")) return h("a", { id: `lately-${one.began ?? one.number}`, href: `#/notifications/${one.notification_id}` }, called);
   return one.endpoint ?? one.what ?? called ?? one.where;
+}
+
+/** Why, and how often if it came more than once. */
+function again(one) {
+  return one.times > 1 ? [why(one), " ", h("span", { class: "quiet", text: `${number(one.times)} times` })] : why(one);
 }
 
 function why(one) {

@@ -46,7 +46,7 @@ export async function render(main, shell) {
 }
 
 function shown(state, more) {
-  if (!state.items.length) return empty("Nobody has done anything by hand that fits. What people do with a reason is written down here, and kept.");
+  if (!state.items.length) return empty("Nothing matches. What an operator does by hand is recorded here, with the reason.");
   return [
     table(
       "Audit",

@@ -40,7 +40,7 @@ async function list(main, shell) {
 
 function shown(state, open, more) {
   if (!state.items.length)
-    return empty(open === "true" ? "No digest gathers events now. A send with `digest` opens one; the first event decides when it closes." : "There is no digest.");
+    return empty(open === "true" ? "No digest gathers events now. A send with a digest opens one; the first event decides when it closes." : "There is no digest.");
   return [
     table(
       "Digests",

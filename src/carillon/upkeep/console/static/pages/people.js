@@ -27,7 +27,7 @@ function search(main, shell) {
   const form = h(
     "form",
     { class: "filters", role: "search" },
-    field("who", "A person's id, or an address", { type: "search", required: true, placeholder: "user-42, ada@example.org, +49170…", value: shell.query.who ?? "" }),
+    field("who", "A person's id, or an address", { type: "search", required: true, placeholder: "user-42", value: shell.query.who ?? "" }),
     field("tenant", "Tenant", { placeholder: "only for operators", value: shell.query.tenant ?? "" }),
     h("button", { class: "primary", text: "Look up" }),
   );
@@ -50,7 +50,7 @@ function search(main, shell) {
       "div",
       { class: "page" },
       head("People"),
-      card(null, form, h("p", { class: "quiet note", text: "An id and an address are looked up whole: where addresses are sealed, nothing else could be compared, and parts of an address find nobody." })),
+      card(null, form, h("p", { class: "quiet note", text: "An id or an address is looked up whole: the beginning of an address finds nobody." })),
       found,
     ),
   );

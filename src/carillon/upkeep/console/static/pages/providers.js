@@ -135,7 +135,7 @@ function actions(name, state, pause, draw) {
       ? h("button", { type: "button", id: `force-${name}`, text: "Open breaker", "aria-label": `Open the breaker of ${name}`, onclick: () => force(name, "open", draw) })
       : h("button", { type: "button", id: `force-${name}`, text: "Probe now", "aria-label": `Let a message probe ${name} now`, onclick: () => force(name, "half_open", draw) }),
     h("button", { type: "button", class: "ghost", text: "Runbook", "aria-label": `Runbook for ${name}`, onclick: () => runbook(name, state) }),
-    h("a", { href: "#/dead-letters", text: "Dead letters" }),
+    h("a", { href: `#/dead-letters?provider=${encodeURIComponent(name)}`, text: "Dead letters", "aria-label": `Dead letters of ${name}` }),
   ];
 }
 

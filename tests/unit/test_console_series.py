@@ -1,0 +1,47 @@
+"""What the overview tells of this process: the same failure once with its number, and every change of a breaker."""
+
+import pytest
+
+from carillon.domain.events import BreakerChanged, RouteAttempted, Trouble
+from carillon.upkeep.console.series import AGAIN_SECONDS, RECENT, SHOWN, Series
+from tests.support.clocks import ManualClock
+
+pytestmark = pytest.mark.req("P-860")
+
+
+def failed(number: int, error: str = "20003", verdict: str = "bury") -> RouteAttempted:
+    about = (f"n-{number}", "welcome", "system", "user", "sms:x", "sms", "twilio", 1, "refused", verdict, 3.0)
+    return RouteAttempted(*about, "applied", error=error)
+
+
+def test_the_same_failure_is_one_event_with_its_number_and_the_newest_notification() -> None:
+    series = Series(ManualClock())
+    for number in range(RECENT + 100):
+        series(failed(number))
+    series(failed(1000, verdict="retry"))
+    other, same = series.newest()
+    assert (other["verdict"], other["times"]) == ("retry", 1)
+    assert (same["times"], same["notification_id"], same["began"]) == (RECENT + 100, f"n-{RECENT + 99}", 1)
+    # Who follows along line by line still hears each of them.
+    assert len(series.since(0)[1]) == RECENT
+
+
+def test_no_number_of_failures_hides_a_change_of_a_breaker() -> None:
+    series = Series(ManualClock())
+    series(BreakerChanged(provider="twilio", before="closed", after="open"))
+    for number in range(2 * RECENT):
+        series(failed(number, error=f"request {number} failed"))
+        series(Trouble(where="outbound", error="the ledger is away"))
+    told = series.newest()
+    assert len(told) == SHOWN + 1
+    assert told[-1]["type"] == "breaker_changed"
+    assert told[0]["times"] == 2 * RECENT, "a loop that fails again and again is one event, too"
+
+
+def test_control_the_same_failure_after_a_long_silence_is_news() -> None:
+    clock = ManualClock()
+    series = Series(clock)
+    series(failed(1))
+    clock.now += AGAIN_SECONDS + 1
+    series(failed(2))
+    assert [(told["notification_id"], told["times"]) for told in series.newest()] == [("n-2", 1), ("n-1", 1)]
