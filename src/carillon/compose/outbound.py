@@ -68,11 +68,7 @@ class BreakersPart(Part):
             self.breakers = self.shared.breakers(settings, process.clock, process.observe)
         elif settings.ledger.share_breakers:
             self.breakers = LedgerBreakers(
-                self._ledger.ledger,
-                policies,
-                service=settings.service,
-                clock=process.clock,
-                observer=process.observe,
+                self._ledger.ledger, policies, service=settings.service, clock=process.clock, observer=process.observe
             )
         else:
             self.breakers = MemoryBreakers(policies, process.clock, process.observe)
