@@ -132,7 +132,8 @@ async def test_a_claim_ahead_knows_how_many_go_before_it(ledger: Ledger) -> None
     async def before(claim: Claim) -> int | None:
         story = await ledger.story(claim.notification_id, None)
         assert story is not None
-        return story.routes[0]["group_calls"]
+        found: int | None = story.routes[0]["group_calls"]
+        return found
 
     assert [await before(claim) for claim in claims] == [None, 1, 2, 3], "the first is called, in any case"
     await ledger.settle([finish(claim) for claim in claims[:2]])

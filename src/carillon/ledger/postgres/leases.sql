@@ -1,4 +1,9 @@
--- Statements of leases that ran out, and of tickets that are lost.
+-- Statements of places that are taken, of leases that ran out, and of tickets that are lost.
+
+-- name: group_calls
+-- How many claims hold a place of a group, as in `routes`.
+SELECT (SELECT coalesce(sum(cardinality(l.tickets)), 0) FROM leases l WHERE l.grp = :grp::bigint)
+       + (SELECT count(*) FROM routes g WHERE g.grp = :grp::bigint AND g.grp < 0 AND g.claim_token IS NOT NULL AND g.turn IS NULL) AS calls;
 
 -- name: lost_tickets
 -- Open routes whose ticket stands neither in `due` nor in a lease: no claim would ever find them. A ticket and its place change in one

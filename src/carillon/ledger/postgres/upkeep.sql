@@ -36,11 +36,6 @@ LEFT JOIN LATERAL (
 ) AS held ON TRUE
 WHERE r.notification_id = ANY (:notification_ids::text[]) ORDER BY r.notification_id, r.route_id;
 
--- name: group_calls
--- How many claims hold a place of a group, as in `routes`.
-SELECT (SELECT coalesce(sum(cardinality(l.tickets)), 0) FROM leases l WHERE l.grp = :grp::bigint)
-       + (SELECT count(*) FROM routes g WHERE g.grp = :grp::bigint AND g.grp < 0 AND g.claim_token IS NOT NULL AND g.turn IS NULL) AS calls;
-
 -- name: attempts
 SELECT * FROM attempts_told WHERE notification_id = ANY (:notification_ids::text[]) ORDER BY notification_id, attempt_id;
 

@@ -38,11 +38,6 @@ LEFT JOIN (
 WHERE r.notification_id IN (SELECT value FROM json_each(:notification_ids))
 ORDER BY r.notification_id, r.route_id;
 
--- name: group_calls
--- How many claims hold a place of a group, as in `routes`.
-SELECT (SELECT coalesce(sum(json_array_length(l.tickets)), 0) FROM leases l WHERE l.grp = :grp)
-       + (SELECT count(*) FROM routes g WHERE g.grp = :grp AND g.grp < 0 AND g.claim_token IS NOT NULL AND g.turn IS NULL) AS calls;
-
 -- name: attempts
 -- As the view `attempts_told`, whose tables SQLite would read from end to end: it looks up no list of ids in a view.
 SELECT attempt_id, notification_id, route_id, attempt, provider, outcome, classification, error, provider_message_id,
