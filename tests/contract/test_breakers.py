@@ -313,7 +313,7 @@ async def test_a_question_that_outlives_its_asker_is_no_trouble_at_the_end_of_th
 ) -> None:
     """At a stop under load the worker cancels who asks a breaker, and then the process closes its ledger."""
     path = tmp_path / "shared.toml"
-    path.write_text(f'extends = "local"\n[ledger]\nurl = "{ledger_dsn}"\nshare_breakers = true\n')
+    path.write_text(f'extends = "local"\n[ledger]\nurl = "{ledger_dsn}"\nshare_breakers = true\nallow_unsafe = true\n')
     events: list[Event] = []
     process = process_of(load(None, path, {}), events.append)
     ledger = LedgerPart(process)
@@ -335,8 +335,12 @@ async def test_a_question_that_outlives_its_asker_is_no_trouble_at_the_end_of_th
     assert not [event for event in events if isinstance(event, Trouble)]
 
 
+WAITING = """
+SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')
+"""
+
+
 async def _waits(connection: "asyncpg.Connection[asyncpg.Record]") -> bool:
     # Inside of a transaction PostgreSQL shows what it has shown before.
     await connection.execute("SELECT pg_stat_clear_snapshot()")
-    here = "datname = current_database() AND wait_event_type = 'Lock'"
-    return bool(await connection.fetchval(f"SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE {here})"))
+    return bool(await connection.fetchval(WAITING))

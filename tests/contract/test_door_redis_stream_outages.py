@@ -213,7 +213,8 @@ async def test_entries_of_a_former_primary_hide_none_of_the_new_one() -> None:
             await _cut_all_but_the_reader(old)
             here.ledger.open.set()
             await here.until_accepted(4)
-            await off_loop(former.kill)
+            # Before the reader looks at the new one: an offset behind its last entry would be noticed.
             ids += await add(today, "last", entry_id=f"{milliseconds + 2}-0")
+            await off_loop(former.kill)
             await here.until_accepted(5)
             await becomes(lambda: sorted(here.ledger.accepted) == ids, f"{ids}, got {here.ledger.accepted}")

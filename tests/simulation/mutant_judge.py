@@ -33,6 +33,8 @@ NO_SQL = "no SQL"
 _NO_SQL = ("PostgresSyntaxError", "UndefinedColumnError", "DatatypeMismatchError", "sqlite3.OperationalError: near")
 _LEAVE_OUT = ("clause", "plan", "control", "statement", "sql", "index", "reads", "cost")
 """Words in the names of tests that look at the text of a statement or at its plan instead of what it does."""
+_TIMEOUT = "Timeout (>"
+"""What pytest's own limit says."""
 _unchanged = statements.load.__wrapped__
 _current: Mutant | None = None
 
@@ -140,6 +142,9 @@ class Judge:
         return seconds > PATIENCE_SECONDS + PATIENCE * self._seconds(session, one.test)
 
     def _judge(self, session: pytest.Session, mutant: Mutant, by: str | None, said: str) -> None:
+        if _TIMEOUT in said:
+            # The machine was too busy for the test: nothing is known of the mutant.
+            return
         if by is not None and by != NO_SQL:
             if math.isinf(self._seconds(session, by)):
                 # It fails without any change, too: ask the others.
