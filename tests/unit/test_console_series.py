@@ -2,6 +2,7 @@
 
 import pytest
 
+from carillon.domain.claims import Settled
 from carillon.domain.events import BreakerChanged, RouteAttempted, Trouble
 from carillon.upkeep.console.series import AGAIN_SECONDS, RECENT, SHOWN, Series
 from tests.support.clocks import ManualClock
@@ -11,7 +12,7 @@ pytestmark = pytest.mark.req("P-860")
 
 def failed(number: int, error: str = "20003", verdict: str = "bury") -> RouteAttempted:
     about = (f"n-{number}", "welcome", "system", "user", "sms:x", "sms", "twilio", 1, "refused", verdict, 3.0)
-    return RouteAttempted(*about, "applied", error=error)
+    return RouteAttempted(*about, Settled.APPLIED, error=error)
 
 
 def test_the_same_failure_is_one_event_with_its_number_and_the_newest_notification() -> None:

@@ -122,7 +122,7 @@ class Series:
         if isinstance(event, _CHANGES):
             self._changes.append(told)
         else:
-            self._gather(_sameness(event) or self._number, told)
+            self._gather(_sameness(event, self._number), told)
 
     def _gather(self, same: Hashable, told: dict[str, Any]) -> None:
         """Keep the newest of the same failures, with their number and the event that began them."""
@@ -136,11 +136,11 @@ class Series:
             del self._failures[next(iter(self._failures))]
 
 
-def _sameness(event: Event) -> Hashable:
-    """What failures have in common that an operator reads once."""
+def _sameness(event: Event, number: int) -> Hashable:
+    """What failures have in common that an operator reads once; other events are each on their own."""
     if isinstance(event, RouteAttempted):
         return event.verdict, event.channel, event.provider, event.error
-    return (event.where, event.error) if isinstance(event, Trouble) else None
+    return (event.where, event.error) if isinstance(event, Trouble) else number
 
 
 def _seen(step: SeriesStep) -> dict[str, Any]:
