@@ -295,6 +295,7 @@ def test_flatc_makes_go_bindings_that_read_the_same_slots(tmp_path: Path) -> Non
             assert re.search(pattern, text), (name, slot.name)
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.req("X1-7")
 async def test_the_page_of_the_migration_names_everything_in_the_schema(galaxy: Galaxy) -> None:
     galaxy.start()
