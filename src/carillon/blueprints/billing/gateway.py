@@ -107,8 +107,9 @@ def installed(kind: str, options: Mapping[str, Any], clock: Clock) -> Gateway:
         raise ConfigurationError(f"gateway.kind: no gateway {kind[:64]!r} is installed; known: {known}")
     try:
         made = found[kind].load()(dict(options), clock)
-    except (ImportError, AttributeError, TypeError, ValueError, OSError) as error:
-        raise ConfigurationError(f"gateway.kind: {kind}: {error}") from error
+    except Exception as error:  # noqa: BLE001 - somebody else's code, which gets what the settings say
+        why = f"{type(error).__name__}: {error}"
+        raise ConfigurationError(f"gateway.kind: {kind} was not made from gateway.options: {why}") from error
     if not isinstance(made, Gateway):
         raise ConfigurationError(f"gateway.kind: {kind} made a {type(made).__name__}, which is not a gateway")
     return made
