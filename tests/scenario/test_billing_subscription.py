@@ -198,7 +198,7 @@ def test_usage_is_counted_once_for_each_message(billing: Billing) -> None:
 
 @pytest.mark.req("S3-13")
 def test_an_object_is_an_envelope_by_its_payload_and_action_together(billing: Billing) -> None:
-    """The handler counts for whom it is told to: `inner` if the message is an envelope, `outer` if it is the message."""
+    """The handler counts for `inner` if the message is an envelope, for `outer` if it is the order itself."""
     inner, outer = f"inner-{uuid4()}", f"outer-{uuid4()}"
 
     def of(user: str, delta: int) -> dict[str, Any]:
