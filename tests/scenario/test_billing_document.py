@@ -80,7 +80,7 @@ def test_a_service_waits_as_its_policy_says(billing: Billing) -> None:
     for times, message_id in enumerate(wanted):
         billing.push(UPDATE, {**order(UPDATE), "id": message_id, "attempts": times})
     billing.until(lambda: billing.redis.zcard(f"{UPDATE}:delayed") == len(wanted), what="every message delayed")
-    delayed = billing.redis.zrange(f"{UPDATE}:delayed", 0, -1, withscores=True)
+    delayed: Any = billing.redis.zrange(f"{UPDATE}:delayed", 0, -1, withscores=True)
     scores = {json.loads(text)["id"]: score for text, score in delayed}
     extra = []
     for message_id, seconds in wanted.items():
