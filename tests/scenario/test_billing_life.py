@@ -220,7 +220,7 @@ def entries(billing: Billing) -> list[dict[str, Any]]:
 
 def kept(billing: Billing) -> set[str]:
     """The keys of queues and locks."""
-    return {key for pattern in ("q:*", "lock:*") for key in billing.redis.keys(pattern)}
+    return {str(key) for pattern in ("q:*", "lock:*") for key in billing.redis.keys(pattern)}
 
 
 def ticks(billing: Billing) -> list[dict[str, Any]]:
