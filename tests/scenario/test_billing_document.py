@@ -2,12 +2,14 @@
 
 import json
 import time
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from carillon.domain.queues import QueueUpkeep
 from tests.support.billing_stand import QUEUES, Billing, event, stand_fixture
 from tests.support.process import Program
 from tests.support.queue_stand import QUICK, QueueStand, job
@@ -21,6 +23,7 @@ REFUND = "q:pay:refund_initiation"
 OF_PAYMENT = {queue for queue in QUEUES if queue.startswith("q:pay:")}
 OF_SUBSCRIPTION = set(QUEUES) - OF_PAYMENT
 DOWN = Reply(500)
+PARTS = ("", ":delayed", ":processing")
 
 
 def order(queue: str) -> dict[str, Any]:
@@ -65,6 +68,61 @@ def test_a_variable_shortens_the_drill_of_one_queue_alone(
     assert [each["id"] for each in billing.waiting(patient)] == [f"of {patient}"]
 
 
+@pytest.mark.req("S3-35", "S3-36")
+def test_a_service_waits_as_its_policy_says(billing: Billing) -> None:
+    """With the numbers of the document for one queue: what is logged, and what is in the score."""
+    billing.subscription_stub.default = DOWN
+    numbers = {"BASE_DELAY_SECONDS": "60", "MAX_DELAY_SECONDS": "3600", "JITTER_SECONDS": "10"}
+    billing.start_payment(
+        **{f"CARILLON_QUEUE__Q_PAY_SUBSCRIPTION_UPDATE__{name}": text for name, text in numbers.items()}
+    )
+    wanted = {f"failed {times}": min(60 * 2**times, 3600) for times in range(8)}
+    for times, message_id in enumerate(wanted):
+        billing.push(UPDATE, {**order(UPDATE), "id": message_id, "attempts": times})
+    billing.until(lambda: billing.redis.zcard(f"{UPDATE}:delayed") == len(wanted), what="every message delayed")
+    delayed: Any = billing.redis.zrange(f"{UPDATE}:delayed", 0, -1, withscores=True)
+    scores = {json.loads(text)["id"]: score for text, score in delayed}
+    extra = []
+    for message_id, seconds in wanted.items():
+        entry = billing.told(message_id, 2)[0]
+        delay = entry["info"]["delay"]
+        assert entry["status"] == "retry"
+        assert seconds <= delay <= seconds + 10
+        failed_at = datetime.fromisoformat(entry["timestamp"]).timestamp()
+        assert scores[message_id] - failed_at == pytest.approx(delay, abs=1)
+        extra.append(round(delay - seconds, 3))
+    assert len(set(extra)) > 4, "each draws its own"
+
+
+@pytest.mark.req("S3-42")
+def test_a_service_hears_of_messages_and_looks_for_due_ones_often(billing: Billing) -> None:
+    """The origin polls every 10 to 15 s and pumps every 5 s. The payment service pumps here as the origin does."""
+    billing.payment_stub.default = billing.subscription_stub.default = DOWN
+    billing.start_subscription(CARILLON_BEAT__PUMP_SECONDS=str(QueueUpkeep().pump_seconds))
+    billing.start_payment(CARILLON_BEAT__PUMP_SECONDS="5", CARILLON_GATEWAY__REFUNDS="unavailable")
+    for queue in (INITIATION, REFUND):
+        sent = time.time()
+        billing.push(queue, {**order(queue), "id": f"now {queue}"})
+        assert began(billing, f"now {queue}") - sent < 5, "nobody polls"
+    first = time.time()
+    for queue in (INITIATION, REFUND):
+        due = {json.dumps({**order(queue), "id": f"{n} of {queue}"}): first + n / 2 for n in range(20)}
+        billing.redis.zadd(f"{queue}:delayed", due)
+    late = {
+        queue: sorted(began(billing, f"{n} of {queue}") - first - n / 2 for n in range(20))
+        for queue in (INITIATION, REFUND)
+    }
+    # Half of those that wait for the next beat wait for at least half of it; a busy machine delays both alike.
+    ours, origin = (late[queue][10] for queue in (INITIATION, REFUND))
+    assert min(late[INITIATION]) >= 0
+    assert ours < origin - 1, late
+
+
+def began(billing: Billing, message_id: str) -> float:
+    """When a handler had the message for the first time."""
+    return datetime.fromisoformat(billing.told(message_id, 1)[-1]["timestamp"]).timestamp()
+
+
 BOTH = {"sweep_processing_queues", "cleanup_failed_queues", "monitor_queue_depths"}
 BEATS = {
     "payment": BOTH | {"pump_delayed_queues", "process_webhook_processing", "process_refund_initiation"},
@@ -83,7 +141,7 @@ def looked_at(program: Program, queue: str) -> bool:
     return any(line["queue"] == queue for line in program.events("queue_looked"))
 
 
-@pytest.mark.req("S3-47", "S3-41")
+@pytest.mark.req("S3-47", "S3-41", "S3-05")
 @pytest.mark.parametrize(
     ("service", "own"), [("payment", OF_PAYMENT), ("subscription", OF_SUBSCRIPTION)], ids=["payment", "subscription"]
 )
@@ -94,6 +152,11 @@ def test_each_service_keeps_its_own_schedule(billing: Billing, service: str, own
         billing.redis.zadd(f"{queue}:delayed", {json.dumps({**order(queue), "id": f"due {queue}"}): time.time() - 1})
         billing.redis.lpush(f"{queue}:processing", json.dumps({**order(queue), "id": f"orphan {queue}"}))
         billing.redis.lpush(f"{queue}:failed", *(json.dumps({**order(queue), "n": n}) for n in range(1200)))
+    legacy = [name.replace("q:sub:", "queue:").replace("q:pay:", "queue:") for name in QUEUES]
+    for name in legacy:
+        billing.redis.lpush(name, json.dumps(order(name)))
+        billing.redis.zadd(f"{name}:delayed", {json.dumps(order(name)): time.time() - 1})
+        billing.redis.lpush(f"{name}:processing", json.dumps(order(name)))
     settings = {
         "CARILLON_BEAT__CLEANUP_SECONDS": "0.2",
         "CARILLON_BEAT__DEPTH_SECONDS": "0.2",
@@ -115,6 +178,10 @@ def test_each_service_keeps_its_own_schedule(billing: Billing, service: str, own
         assert billing.redis.llen(f"{queue}:processing") == 1
         assert billing.redis.llen(f"{queue}:failed") == 1200
     assert {line["queue"] for line in program.events("queue_looked")} == own
+    # Nor is anything of the old names touched, and none is made beside them.
+    assert set(billing.redis.keys("queue:*")) == {f"{name}{part}" for name in legacy for part in PARTS}
+    assert [billing.redis.llen(name) + billing.redis.llen(f"{name}:processing") for name in legacy] == [2] * 6
+    assert [billing.redis.zcard(f"{name}:delayed") for name in legacy] == [1] * 6
 
 
 @pytest.mark.req("S3-65")

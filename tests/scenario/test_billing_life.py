@@ -166,22 +166,25 @@ def test_the_job_log_is_newest_first_over_both_services(billing: Billing) -> Non
 
 @pytest.mark.req("X3-2", "S3-81", "S3-23")
 def test_a_tick_without_a_message_is_logged_if_that_is_switched_on(billing: Billing) -> None:
-    quiet = billing.start_subscription()
+    quiet = billing.start()
     billing.push("q:sub:usage_sync", {"user_id": "ada", "feature_name": "api", "delta": 1})
     billing.until(lambda: len(entries(billing)) == 2, what="the message")
+    billing.until_idle()
     quiet.terminate()
     quiet.wait()
     assert {entry["status"] for entry in entries(billing)} == {"start", "success"}
-    billing.start_subscription(CARILLON_BEAT__LOG_NO_MESSAGE="true")
-    idle = {"q:sub:payment_initiation", "q:sub:trial_payment", "q:sub:plan_change", "q:sub:usage_sync"}
-    billing.until(lambda: {entry["queue"] for entry in ticks(billing)} == idle, what="a tick of every queue")
+    before, rows = kept(billing), billing.found("job_logs")
+    billing.start(CARILLON_BEAT__LOG_NO_MESSAGE="true")
+    billing.until(lambda: {entry["queue"] for entry in ticks(billing)} == {*QUEUES}, what="a tick of every queue")
     (one, *_) = ticks(billing)
     assert (one["status"], one["message_id"], one["attempts"], one["info"]) == ("no_message", "", 0, {})
-    assert billing.waiting(*idle) == []
-    assert {row["status"] for row in billing.found("job_logs")} == {"success"}
+    # Nothing else has changed: no list, no lock, no row.
+    assert kept(billing) == before
+    assert billing.found("job_logs") == rows
+    assert {row["status"] for row in rows} == {"success"}
 
 
-@pytest.mark.req("X3-3", "S3-59")
+@pytest.mark.req("X3-3", "S3-59", "P-830")
 def test_a_package_brings_its_own_gateway(billing: Billing) -> None:
     where = package(billing.folder / "site", "bank = own_gateway:create\nodd = own_gateway:broken\n")
     options = {"CARILLON_GATEWAY__KIND": "bank", "CARILLON_GATEWAY__OPTIONS__PREFIX": "acme", "PYTHONPATH": where}
@@ -192,17 +195,32 @@ def test_a_package_brings_its_own_gateway(billing: Billing) -> None:
     (payment,) = billing.found("payments", subscription_id=one)
     (refund,) = billing.found("refunds", transaction_id=payment["transaction_id"])
     assert (payment["gateway_reference"], refund["gateway_reference"]) == (f"acme-{one}", "acme-back")
-    for kind, said in (
-        ("nobody", "gateway.kind: no gateway 'nobody' is installed; known: bank, mock, odd"),
-        ("odd", "gateway.kind: odd made a object, which is not a gateway"),
+    without = {name: text for name, text in options.items() if not name.endswith("PREFIX")}
+    for given, said in (
+        ({**options, "CARILLON_GATEWAY__KIND": "nobody"}, "no gateway 'nobody' is installed; known: bank, mock, odd"),
+        ({**options, "CARILLON_GATEWAY__KIND": "odd"}, "odd made a object, which is not a gateway"),
+        (without, "bank was not made from gateway.options: KeyError: 'prefix'"),
     ):
-        refused: Program = billing.launch(**{**options, "CARILLON_GATEWAY__KIND": kind})
+        refused: Program = billing.launch(**given)
         assert refused.wait() == 2
-        assert said in refused.tail()
+        assert f"gateway.kind: {said}" in refused.tail()
+        assert "Traceback" not in refused.tail()
+        assert f"ill  Gateway: gateway.kind: {said}" in examined(billing, **given)
+    assert "ok   Gateway: bank" in examined(billing, **options)
+
+
+def examined(billing: Billing, **environment: str) -> str:
+    given = {**billing.environment(), **environment}
+    return run_carillon(["doctor", "--blueprint", "billing"], env=given, cwd=billing.folder).stdout
 
 
 def entries(billing: Billing) -> list[dict[str, Any]]:
     return [json.loads(text) for text in billing.redis.lrange("q:log:jobs", 0, -1)]
+
+
+def kept(billing: Billing) -> set[str]:
+    """The keys of queues and locks."""
+    return {str(key) for pattern in ("q:*", "lock:*") for key in billing.redis.keys(pattern)}
 
 
 def ticks(billing: Billing) -> list[dict[str, Any]]:

@@ -196,6 +196,30 @@ def test_usage_is_counted_once_for_each_message(billing: Billing) -> None:
     assert billing.client().get("/v1/usage?user_id=nobody").body == {"user_id": "nobody", "usage": []}
 
 
+@pytest.mark.req("S3-13")
+def test_an_object_is_an_envelope_by_its_payload_and_action_together(billing: Billing) -> None:
+    """The handler counts for `inner` if the message is an envelope, for `outer` if it is the order itself."""
+    inner, outer = f"inner-{uuid4()}", f"outer-{uuid4()}"
+
+    def of(user: str, delta: int) -> dict[str, Any]:
+        return {"user_id": user, "feature_name": "api", "delta": delta}
+
+    billing.push(USAGE, {"action": "usage_sync", "payload": of(inner, 1), **of(outer, 1)})
+    billing.push(USAGE, {"payload": of(inner, 10), **of(outer, 10)})
+    billing.push(USAGE, {"action": "usage_sync", **of(outer, 100)})
+    billing.push(USAGE, {"action": "usage_sync", "payload": [of(inner, 1000)], **of(outer, 1000)})
+    billing.push(USAGE, of(outer, 10_000))
+    billing.until_idle()
+    counted = {user: billing.client().get(f"/v1/usage?user_id={user}").body["usage"] for user in (inner, outer)}
+    assert [each["usage_count"] for each in counted[inner]] == [1]
+    assert [each["usage_count"] for each in counted[outer]] == [11_110]
+    # An inner payload alone is no order.
+    billing.push(USAGE, {"id": inner, "payload": of(inner, 1)})
+    billing.until(lambda: billing.redis.llen(f"{USAGE}:failed") == 1, what="the failed message")
+    assert billing.told(inner, 2)[0]["status"] == "failed"
+    billing.redis.delete(f"{USAGE}:failed")
+
+
 @pytest.mark.parametrize(
     ("queue", "payload"),
     [

@@ -1,11 +1,13 @@
 """Tenants where a request alone does not show them: messages between services, repeats, and an earlier meaning."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import tables
 from tests.support.billing_stand import Billing, stand_fixture
 from tests.support.client import Client
 from tests.support.listo_stand import SECRET as LISTO_SECRET
@@ -25,11 +27,15 @@ def subscribed(billing: Billing, headers: dict[str, str], **more: Any) -> Any:
     return reply.body
 
 
-def until_trial(billing: Billing, subscription_id: str, headers: dict[str, str]) -> None:
+def until_status(billing: Billing, subscription_id: str, headers: dict[str, str], status: str) -> None:
     def there() -> bool:
-        return bool(billing.client().get(f"/v1/subscriptions/{subscription_id}", headers).body["status"] == "trial")
+        return bool(billing.client().get(f"/v1/subscriptions/{subscription_id}", headers).body["status"] == status)
 
-    billing.until(there, what=f"{subscription_id} to be a trial")
+    billing.until(there, what=f"{subscription_id} to be {status}")
+
+
+def until_trial(billing: Billing, subscription_id: str, headers: dict[str, str]) -> None:
+    until_status(billing, subscription_id, headers, "trial")
 
 
 @pytest.mark.req("S3-61", "S3-50", "S3-55")
@@ -50,6 +56,33 @@ def test_every_message_and_row_of_a_subscription_has_its_tenant(billing: Billing
         payload = event["payload"] if isinstance(event["payload"], dict) else json.loads(event["payload"])
         assert payload.get("tenant_id", "") == tenant
         assert ("tenant_id" in payload) == bool(tenant), "without a tenant the payload is the document's"
+
+
+@pytest.mark.req("X3-4")
+def test_the_life_of_one_tenant_s_subscription_leaves_the_other_s_alone(billing: Billing) -> None:
+    billing.start(CARILLON_BILLING__LIFE__EVERY_SECONDS="0.1")
+    mine, theirs = subscribed(billing, ADA)["id"], subscribed(billing, ADA_ELSEWHERE)["id"]
+    until_status(billing, mine, ADA, "trial")
+    until_status(billing, theirs, ADA_ELSEWHERE, "trial")
+    # The same person in both tenants; only the first one's period is nearly over.
+    ends(billing, mine, "now() + interval '1 hour'")
+    until_status(billing, mine, ADA, "active")
+    paid = billing.found("payments", subscription_id=mine)
+    assert {(row["action"], row["tenant_id"]) for row in paid} == {("trial", "acme"), ("renewal", "acme")}
+    assert [row["action"] for row in billing.found("payments", subscription_id=theirs)] == ["trial"]
+    # Nobody cancels for another tenant, and an end is one subscription's.
+    cancel = f"/v1/subscriptions/{theirs}/cancel"
+    assert billing.client().call("POST", cancel, {}, ADA).status == 404
+    assert billing.client().call("POST", cancel, {}, ADA_ELSEWHERE).body["cancel_at_end"] is True
+    ends(billing, theirs, "now()")
+    until_status(billing, theirs, ADA_ELSEWHERE, "cancelled")
+    assert billing.client().get(f"/v1/subscriptions/{mine}", ADA).body["status"] == "active"
+    assert len(billing.found("payments", subscription_id=theirs)) == 1
+
+
+def ends(billing: Billing, subscription_id: str, when: str) -> None:
+    moved = f"UPDATE subscriptions SET ends_at = {when} WHERE subscription_id = '{subscription_id}'"  # noqa: S608 - ours
+    asyncio.run(tables.write(billing.url, moved))
 
 
 def test_the_same_key_of_the_same_name_in_two_tenants_makes_two_subscriptions(billing: Billing) -> None:

@@ -88,6 +88,14 @@ def test_priorities_may_have_paces_of_their_own(tmp_path: Path) -> None:
     assert settings.work.poll_seconds == 0.2, "the worker polls as often as the fastest priority"
 
 
+@pytest.mark.req("S4-59", "P-831")
+def test_a_variable_gives_a_priority_its_pace(tmp_path: Path) -> None:
+    text = '[task_picker.poll_intervals]\nHIGH = "200ms"\nLOW = "5s"'
+    settings = configured(tmp_path, text, CARILLON_TASK_PICKER__POLL_INTERVALS__LOW="7s")
+    assert picker(settings).poll_intervals == {"HIGH": 0.2, "LOW": 7.0}
+    assert [lane.poll_seconds for lane in settings.lanes.values()] == [0.2, None, 7.0]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -147,18 +147,6 @@ class Building:
             user_agent=_USER_AGENT,
         )
 
-    def gateway(self) -> Gateway:
-        gateway = self._settings.gateway
-        if gateway.kind != MOCK:
-            return installed(gateway.kind, gateway.options, self._clock)
-        rules = GatewayRules(
-            payments=gateway.payments,
-            refunds=gateway.refunds,
-            declined=[Decimal(str(amount)) for amount in gateway.declined_amounts],
-            delay_seconds=gateway.delay_seconds,
-        )
-        return MockGateway(rules, self._clock)
-
     def payments(self, gateway: Gateway, webhooks: Webhooks) -> Payments:
         return Payments(
             self._store,
@@ -300,7 +288,7 @@ class BillingPart(Part):
         self.webhooks = building.webhooks(self._neighbours.subscription, process.observe)
         self._endpoints = []
         if BillingRole.PAYMENT in self.queues:
-            gateway = building.gateway()
+            gateway = _gateway(process)
             stack.push_async_callback(gateway.aclose)
             payments = building.payments(gateway, self.webhooks)
             _register(self.queues[BillingRole.PAYMENT], _payment_handlers(payments))
@@ -317,7 +305,26 @@ class BillingPart(Part):
         return self._endpoints
 
     async def examine(self) -> list[DoctorFinding]:
-        return [DoctorFinding("Templates", "ok", "this blueprint renders no templates")]
+        found = [DoctorFinding("Templates", "ok", "this blueprint renders no templates")]
+        try:
+            await _gateway(self._process).aclose()
+        except ConfigurationError as error:
+            return [*found, DoctorFinding("Gateway", "ill", str(error))]
+        kind = self._process.settings.gateway.kind
+        return [*found, DoctorFinding("Gateway", "ok", "mock, which moves no money" if kind == MOCK else kind)]
+
+
+def _gateway(process: Process) -> Gateway:
+    gateway = process.settings.gateway
+    if gateway.kind != MOCK:
+        return installed(gateway.kind, gateway.options, process.clock)
+    rules = GatewayRules(
+        payments=gateway.payments,
+        refunds=gateway.refunds,
+        declined=[Decimal(str(amount)) for amount in gateway.declined_amounts],
+        delay_seconds=gateway.delay_seconds,
+    )
+    return MockGateway(rules, process.clock)
 
 
 class WebhooksPart(Part):

@@ -240,8 +240,10 @@ def _convert(tree: dict[str, Any]) -> Settings:
 def _seconds(value: Any, name: str = "") -> Any:  # noqa: ANN401 - settings are whatever TOML carries
     """Durations may be written as `"3s"`, `"5m"`, `"168h"` wherever seconds are meant."""
     if isinstance(value, dict):
-        pace = "_interval" if name == "poll_intervals" else ""
-        return {inner: _seconds(held, inner + pace) for inner, held in value.items()}
+        if name == "poll_intervals":
+            # Variables have no case; one comes after the file's table, and takes the place of its value.
+            return {inner.upper(): _seconds(held, "_interval") for inner, held in value.items()}
+        return {inner: _seconds(held, inner) for inner, held in value.items()}
     if isinstance(value, str) and name.endswith(("_seconds", "_after", "_interval", "_duration")):
         found = config_environment.duration(value)
         return value if found is None else found

@@ -107,8 +107,10 @@ def installed(kind: str, options: Mapping[str, Any], clock: Clock) -> Gateway:
         raise ConfigurationError(f"gateway.kind: no gateway {kind[:64]!r} is installed; known: {known}")
     try:
         made = found[kind].load()(dict(options), clock)
-    except (ImportError, AttributeError, TypeError, ValueError, OSError) as error:
-        raise ConfigurationError(f"gateway.kind: {kind}: {error}") from error
+    except Exception as error:
+        # Somebody else's code gets what the settings say, and may raise anything, such as KeyError for an option.
+        why = f"{type(error).__name__}: {error}"
+        raise ConfigurationError(f"gateway.kind: {kind} was not made from gateway.options: {why}") from error
     if not isinstance(made, Gateway):
         raise ConfigurationError(f"gateway.kind: {kind} made a {type(made).__name__}, which is not a gateway")
     return made
