@@ -17,8 +17,8 @@ _SCRIPTED = re.compile(rf"{_WRITTEN}(?!(?i:{_PICTURE}))")
 _UNSAFE = re.compile(_WRITTEN)
 """The same, pictures among them."""
 _LINK_NAME = re.compile(
-    r"(?<![\w-])(?:href|src|srcset|imagesrcset|action|formaction|background|poster|cite|data|codebase|classid|longdesc"
-    r"|usemap|profile|manifest|dynsrc|lowsrc|ping|url|icon|archive|code|object|xml:base|to|from|by|values)\s*[=(]\Z",
+    r"(?:(?<![\w-])(?:href|src|srcset|imagesrcset|action|formaction|background|poster|cite|data|codebase|classid|longdesc"
+    r"|usemap|profile|manifest|dynsrc|lowsrc|ping|url)|(?<=\s)(?:to|from|by|values|archive|icon))\s*[=(]\Z",
     re.IGNORECASE,
 )
 """An attribute that holds a link or, in a picture of SVG, becomes one; and `url(…)` of a style."""

@@ -328,6 +328,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "_o": ordered,
     "_c": handed,
     "_bare": _fitting("bare"),
+    "_element": _fitting("element"),
     "_name": _fitting("name"),
     "_style": _fitting("style"),
     "_add": added,
