@@ -1,8 +1,9 @@
 """Where in HTML a value stands, and what it may be there: no value becomes code, whichever engine writes it.
 
 - in the text, and in the quotes of most attributes: escaped, it may be anything; `links` looks at schemes;
-- in an event handler (`onclick`), in `srcdoc`, in `<script>`, as the name of an element, in an attribute whose name is
-  a value: never, because a browser undoes the escaping before it reads the code;
+- in an event handler (`onclick`), in `srcdoc`, in `<script>`, and in an attribute whose name is a value: never, because
+  a browser undoes the escaping before it reads the code;
+- behind `<`: nothing that a browser takes for the name of an element;
 - in an attribute without quotes: no spaces, which would begin the next attribute;
 - between attributes: a name;
 - in `style`: nothing that a style sheet runs or loads.
@@ -13,11 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeVar
 
-Spot = Literal["free", "code", "bare", "name", "style"]
+Spot = Literal["free", "code", "element", "bare", "name", "style"]
 """What a value may be."""
 Piece = TypeVar("Piece")
 
 _OPENS = re.compile(r"<!--(?!\[if)|<(?P<element>/?[a-zA-Z][^\s/>]*+)|</?\Z")
+_ELEMENT = re.compile(r"/?[a-zA-Z][^\s/>]*+")
 _ATTRIBUTE = re.compile(r"(?P<name>[^\s=>/\"']*+)(?:\s*+=\s*+(?P<quote>[\"']?))?")
 _BETWEEN = re.compile(r"[\s/]++")
 _BARE_END = re.compile(r"[\s>]")
@@ -48,7 +50,7 @@ class _Way(NamedTuple):
             case "tag":
                 return "name"
             case "element":
-                return "code"
+                return "element"
             case "bare" | "quoted":
                 if self.attribute in {"on", "srcdoc", _UNKNOWN}:
                     return "code"
@@ -60,7 +62,7 @@ class _Way(NamedTuple):
 
 
 _START = frozenset({_Way()})
-_ORDER: tuple[Spot, ...] = ("code", "name", "bare", "style", "free")
+_ORDER: tuple[Spot, ...] = ("code", "element", "name", "bare", "style", "free")
 
 
 def spots(pieces: Iterable[Piece], word: Callable[[Piece], str | None]) -> list[Spot]:
@@ -78,7 +80,7 @@ def spots(pieces: Iterable[Piece], word: Callable[[Piece], str | None]) -> list[
         if said is None:
             ways = frozenset(_after(way, str(piece)) for way in ways)
         elif said == "":
-            ways = frozenset(way._replace(attribute=_UNKNOWN) if way.where == "tag" else way for way in ways)
+            ways = frozenset(_behind_a_value(way) for way in ways)
         elif said in {"if", "for"}:
             branches.append((ways, ways))
         elif said in {"elif", "else"} and branches:
@@ -89,6 +91,13 @@ def spots(pieces: Iterable[Piece], word: Callable[[Piece], str | None]) -> list[
         elif said in {"endif", "endfor"} and branches:
             ways |= branches.pop()[1]
     return found
+
+
+def _behind_a_value(way: _Way) -> _Way:
+    if way.where == "element":
+        # It began none.
+        return _Way()
+    return way._replace(attribute=_UNKNOWN) if way.where == "tag" else way
 
 
 def _after(way: _Way, text: str) -> _Way:
@@ -104,10 +113,11 @@ def _in_text(_way: _Way, text: str, at: int) -> tuple[_Way, int]:
         return _Way(), len(text)
     if found.group() == "<!--":
         return _Way("comment"), found.end()
-    named = found["element"]
-    if named is None:
-        return _Way("element"), found.end()
-    return _Way("tag", named.lower() if named.lower() in _VERBATIM else ""), found.end()
+    return (_Way("element") if found["element"] is None else _opened(found["element"])), found.end()
+
+
+def _opened(element: str) -> _Way:
+    return _Way("tag", element.lower() if element.lower() in _VERBATIM else "")
 
 
 def _in_comment(way: _Way, text: str, at: int) -> tuple[_Way, int]:
@@ -120,8 +130,9 @@ def _in_verbatim(way: _Way, text: str, at: int) -> tuple[_Way, int]:
     return (way, len(text)) if end < 0 else (_Way("tag"), end + 2)
 
 
-def _in_element(_way: _Way, _text: str, at: int) -> tuple[_Way, int]:
-    return _Way("tag"), at
+def _in_element(_way: _Way, text: str, at: int) -> tuple[_Way, int]:
+    found = _ELEMENT.match(text, at)
+    return (_Way(), at) if found is None else (_opened(found.group()), found.end())
 
 
 def _in_tag(way: _Way, text: str, at: int) -> tuple[_Way, int]:
@@ -176,7 +187,9 @@ def unfit(spot: Spot, value: str) -> str | None:
     """Why a value may not stand there; None if it may."""
     match spot:
         case "code":
-            return "a value is never a part of code: not in onclick and its like, srcdoc, a script, or a name of HTML"
+            return "a value is never a part of code: not in onclick and its like, srcdoc, or a script"
+        case "element" if value[:1].isalpha() or value[:1] in {"/", "!", "?"}:
+            return "a value behind < would be the name of an element: write &lt;"
         case "bare" if _SPACED.search(value):
             return 'a value with spaces or quotes needs quotes around it: title="{{ … }}"'
         case "name" if not _NAMED.fullmatch(value):

@@ -196,12 +196,12 @@ def _render(text: str, sources: Sources, missing: set[str], on_missing: OnMissin
 def _render_html(text: str, sources: Sources, missing: set[str], on_missing: OnMissing) -> str:
     pieces = compile_template(text)
     parts = _parts(pieces, sources, missing, on_missing, escape=True)
+    rich = "".join(parts)
+    _refuse_scripts(rich, pieces, parts)
     for part, spot in zip(parts, remembered_spots(pieces), strict=True):
         wrong = None if spot == "free" else unfit(spot, html.unescape(part))
         if wrong is not None:
             raise BadIntent("TEMPLATE_RENDER_ERROR", wrong, field="data")
-    rich = "".join(parts)
-    _refuse_scripts(rich, pieces, parts)
     return rich
 
 

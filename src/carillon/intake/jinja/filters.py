@@ -309,10 +309,16 @@ def _date(kind: Value) -> Callable[..., str]:
     return run
 
 
+_WORD = 32
+
+
 def _fitting(spot: Spot) -> Callable[[Value], Value]:
     """A value on its way into a place of HTML where not every value may stand."""
 
     def run(value: Value) -> Value:
+        # A word or a number fits everywhere but behind <.
+        if spot != "element" and type(value) is str and len(value) <= _WORD and value.isalnum():
+            return value
         found = weighed(value)
         wrong = unfit(spot, str(found))
         if wrong is not None:
@@ -328,6 +334,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "_o": ordered,
     "_c": handed,
     "_bare": _fitting("bare"),
+    "_element": _fitting("element"),
     "_name": _fitting("name"),
     "_style": _fitting("style"),
     "_add": added,
