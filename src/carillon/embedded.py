@@ -77,12 +77,12 @@ class Embedded:
     async def send_item(self, item: Item) -> Accepted:
         """The same for an Item."""
         key = item.idempotency_key
+        if item.synchronous:
+            said = "an embedded Carillon is never synchronous: await wait() after the send"
+            raise Rejected(400, "SYNCHRONOUS_UNAVAILABLE", said, {"field": "synchronous"})
         try:
             fields = msgspec.to_builtins(msgspec.structs.replace(item, idempotency_key=None))
             body = msgspec.convert(fields, SendBody)
-            if body.synchronous:
-                said = "an embedded Carillon is never synchronous: await wait() after the send"
-                raise BadIntent("SYNCHRONOUS_UNAVAILABLE", said, field="synchronous")
             context = Context(
                 reach=reach_named(body),
                 correlation_id=new_id(),

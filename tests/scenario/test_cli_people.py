@@ -1,0 +1,114 @@
+"""Consent and timing on the command line: every wish of a send, and a person's preferences and page."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.client import Client, Reply
+from tests.support.process import Program, run_carillon
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+SETTINGS = """extends = "local"
+[consent]
+url = "https://example.org"
+[categories.offers]
+[preferences.holidays]
+ALL = ["12-25"]
+"""
+DATA = {"name": "Ada", "link": "https://example.org/"}
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {"DATABASE_URL": f"sqlite:///{folder}/c.db", "CARILLON_HTTP__PORT": "0"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("people")
+    (made / "c.toml").write_text(SETTINGS)
+    return made
+
+
+@pytest.fixture(scope="module")
+def program(folder: Path) -> Iterator[Program]:
+    with Program("serve", "--config", str(folder / "c.toml"), env=environment(folder), cwd=folder) as running:
+        running.wait_ready(60)
+        yield running
+
+
+@pytest.fixture
+def client(program: Program) -> Client:
+    return Client.of(program)
+
+
+def prefer(client: Client, user: str, **wishes: Any) -> Reply:
+    contacts = {"email": f"{user}@example.org", "pushToken": f"device-{user}"}
+    return client.call("PUT", f"/api/v1/preferences/user/{user}", {"contacts": contacts, **wishes})
+
+
+def routes(client: Client, name: str) -> dict[str, Any]:
+    return {one["channel"]: one for one in client.get(f"/api/v1/notifications/{name}").body["routes"]}
+
+
+def command(folder: Path, *words: str) -> Any:
+    """What a command answers as JSON, or the words in which it refuses."""
+    ran = run_carillon([*words, "--json"], env=environment(folder), cwd=folder)
+    return json.loads(ran.stdout) if ran.stdout.startswith("{") else ran.stderr
+
+
+@pytest.mark.req("P-853")
+def test_the_command_line_has_every_wish(client: Client, program: Program, folder: Path) -> None:
+    user = "cleo"
+    prefer(client, user, timeZone="Pacific/Auckland")
+    words = ("send", "welcome", "--channel", "push", "--user", user, "-d", "name=A", "-d", "link=x", "--wait", "0")
+    words = (*words, "--url", str(program.wait_ready(60)["addresses"][0]))
+    later = ("--at", "2096-01-31T18:00:00", "--time-zone", "recipient")
+    for _ in range(2):
+        replaced = command(folder, *words, *later, "--collapse-key", "score")
+    first, second = (client.get(f"/api/v1/notifications?userId={user}").body["items"][at]["id"] for at in (1, 0))
+    assert routes(client, first)["push"]["gate"] == "collapsed"
+    assert (replaced["notificationId"], replaced["status"]) == (second, "queued")
+    assert routes(client, second)["push"]["nextAttemptAt"].startswith("2096-01-31T05:00:00")
+    for digest in ("key=comments,window=1h,max=9", '{"key": "comments", "window": "0 9 * * 1,3"}'):
+        gathered = command(folder, *words, "--digest", digest)
+        assert routes(client, gathered["notificationId"])["push"]["gate"] == "digest"
+    for end in (("--expires-at", "2020-01-01T00:00:00Z"), ("--ttl", "PT0.001S")):
+        over = command(folder, *words, *end)["notificationId"]
+        wait_until(lambda name=over: routes(client, name)["push"]["gate"] == "expired", timeout=30, what="its end")
+    wrong: dict[tuple[str, str], dict[str, Any]] = {
+        ("--ttl", "soon"): {"ttl": "soon"},
+        ("--digest", "key=a,window=soon"): {"digest": {"key": "a", "window": "soon"}},
+        ("--time-zone", "Europe/Berlin"): {"timeZone": "Europe/Berlin"},
+        ("--collapse-key", "a\nb"): {"collapseKey": "a\nb"},
+    }
+    for options, fields in wrong.items():
+        body = {"templateKey": "welcome", "channel": "push", "userId": user, "data": DATA, **fields}
+        refused = client.call("POST", "/api/v1/notifications/send", body).body["error"]["message"]
+        assert refused in " ".join(str(command(folder, *words, *options)).split())
+    assert "write it as key=comments" in str(command(folder, *words, "--digest", "comments"))
+
+
+@pytest.mark.req("P-854")
+def test_the_command_line_shows_and_changes_preferences(client: Client, folder: Path) -> None:
+    prefer(client, "dana", timeZone="Europe/Berlin")
+    path, config = "/api/v1/preferences/user/dana", ("--config", str(folder / "c.toml"))
+    words = ("people", "preferences", "dana", *config)
+    assert command(folder, *words) == client.get(path).body
+    quiet = {"from": "22:00", "to": "07:00", "holidays": "ALL"}
+    wish = {"categories": {"offers": {"email": False}}, "quietHours": quiet}
+    changed = command(folder, *words, "--change", json.dumps(wish))
+    assert changed == client.get(path).body
+    assert (changed["categories"]["offers"]["email"], changed["quietHours"]["holidays"]) == (False, "ALL")
+    assert command(folder, "people", "preferences", "dana", "--tenant", "acme", *config)["contacts"] == {}
+    for wrong in ({"timeZone": "Mars/Base"}, {"categories": {"noise": {"email": False}}}, {"holydays": 1}):
+        said = client.call("PATCH", path, wrong).body["error"]["message"]
+        assert said in " ".join(str(command(folder, *words, "--change", json.dumps(wrong))).split())
+    assert client.get(path).body == changed
+    assert command(folder, *words, "--change", "{}", "--replace")["contacts"] == {}
+    made = command(folder, "people", "link", "dana", *config)["url"]
+    page = client.get(f"/u/{made.rpartition('/u/')[2]}")
+    assert page.status == 200
