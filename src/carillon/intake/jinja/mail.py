@@ -23,7 +23,7 @@ _LINE_ENDS = frozenset(["div", "tr", "li", "section", "article", "header", "foot
 _SILENT = frozenset(["head", "style", "script", "title"])
 
 
-class Held(NamedTuple):
+class HeldSource(NamedTuple):
     """A source for a parser of HTML, with a stand-in for each tag."""
 
     source: str
@@ -52,7 +52,7 @@ class Held(NamedTuple):
         return "".join(piece if isinstance(piece, str) else piece.text for piece in pieces)
 
 
-def held(pieces: Sequence[Piece], *, strict: bool = True) -> Held:
+def held(pieces: Sequence[Piece], *, strict: bool = True) -> HeldSource:
     """The source with a stand-in for each tag that survives a parser of HTML where the tag stands.
 
     A parser orders attributes anew: with `strict`, a statement between them is refused.
@@ -78,7 +78,7 @@ def held(pieces: Sequence[Piece], *, strict: bool = True) -> Held:
         starts.append(length)
         length += len(text)
         before = (before + text)[-4000:]
-    return Held("".join(out), tags, starts, [getattr(piece, "place", None) for piece in pieces])
+    return HeldSource("".join(out), tags, starts, [getattr(piece, "place", None) for piece in pieces])
 
 
 def _quoted(opened: str) -> bool:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import mrml
 
 from carillon.domain.errors import BadTemplate, Place
-from carillon.intake.jinja.mail import Held, apart, held, released, with_bodies
+from carillon.intake.jinja.mail import HeldSource, apart, held, released, with_bodies
 from carillon.intake.jinja.scan import Piece
 
 LONGEST_MADE = 400_000
@@ -27,7 +27,7 @@ _VOID = frozenset(
 _SHOWN = re.compile(r"[^\n>]{1,40}+>?")
 
 
-class Fault(NamedTuple):
+class MjmlFault(NamedTuple):
     """What is wrong at a character of a source."""
 
     at: int
@@ -58,7 +58,7 @@ def _html(source: str) -> str:
     return mrml.to_html(source, options, mrml.RenderOptions(disable_comments=False, fonts={})).content
 
 
-def _fault(error: str, shown: Held) -> Fault:
+def _fault(error: str, shown: HeldSource) -> MjmlFault:
     """Where the parser stopped; if it does not say, where the source is no XML."""
     try:
         # Its positions are those of a source with the bodies of tables: here is the one that people wrote.
@@ -69,17 +69,17 @@ def _fault(error: str, shown: Held) -> Fault:
     # It does not compare the names of elements: an end too many is told where there are no more beginnings.
     own = _unfit(shown) if found is None or found["said"] == "unexpected token" else None
     if found is None or own is not None:
-        return own or Fault(0, "it begins with <mjml>, and text stands inside of elements")
+        return own or MjmlFault(0, "it begins with <mjml>, and text stands inside of elements")
     # It counts bytes.
     begin, end = (len(shown.source.encode()[: int(found[name])].decode(errors="ignore")) for name in ("begin", "end"))
     begin += len(shown.source[begin:end]) - len(shown.source[begin:end].lstrip())
     what = shown.said(begin, end).strip()
     if what == "mj-include":
-        return Fault(begin - 1, 'mj-include is not there: write {% include "key" %}')
-    return Fault(begin - (shown.source[begin - 1 : begin] == "<"), f"{found['said']} {what[:40]!r}")
+        return MjmlFault(begin - 1, 'mj-include is not there: write {% include "key" %}')
+    return MjmlFault(begin - (shown.source[begin - 1 : begin] == "<"), f"{found['said']} {what[:40]!r}")
 
 
-def _unfit(shown: Held) -> Fault | None:
+def _unfit(shown: HeldSource) -> MjmlFault | None:
     """The first character at which a source is no XML, or the element that nobody closes."""
     opened: list[tuple[str, int]] = []
     at = shown.source.find("<")
@@ -90,15 +90,17 @@ def _unfit(shown: Held) -> Fault | None:
             there = at if begun is None else min(begun.end(), len(shown.source) - 1)
             what = _SHOWN.match(shown.source, there)
             said = shown.said(there, there if what is None else what.end())
-            return Fault(there, f"{said!r} is not understood: MJML is XML, with quotes around values and &lt; for <")
+            return MjmlFault(
+                there, f"{said!r} is not understood: MJML is XML, with quotes around values and &lt; for <"
+            )
         name = found["ends"]
         if name is not None and (not opened or opened[-1][0] != name):
             if any(one == name for one, _ in opened):
                 break
-            return Fault(at, f"</{name}> has no beginning")
+            return MjmlFault(at, f"</{name}> has no beginning")
         if name is not None:
             opened.pop()
         elif found["begins"] is not None and not found["alone"] and found["begins"].lower() not in _VOID:
             opened.append((found["begins"], at))
         at = shown.source.find("<", found.end())
-    return Fault(opened[-1][1], f"<{opened[-1][0]}> is not closed") if opened else None
+    return MjmlFault(opened[-1][1], f"<{opened[-1][0]}> is not closed") if opened else None
