@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +61,16 @@ def command(folder: Path, *words: str) -> Any:
     return json.loads(ran.stdout) if ran.stdout.startswith("{") else ran.stderr
 
 
+def is_expired(client: Client, notification: str) -> bool:
+    return bool(routes(client, notification)["push"]["gate"] == "expired")
+
+
 @pytest.mark.req("P-853")
 def test_the_command_line_has_every_wish(client: Client, program: Program, folder: Path) -> None:
     user = "cleo"
     prefer(client, user, timeZone="Pacific/Auckland")
-    words = ("send", "welcome", "--channel", "push", "--user", user, "-d", "name=A", "-d", "link=x", "--wait", "0")
-    words = (*words, "--url", str(program.wait_ready(60)["addresses"][0]))
+    words = ["send", "welcome", "--channel", "push", "--user", user, "-d", "name=A", "-d", "link=x", "--wait", "0"]
+    words += ["--url", str(program.wait_ready(60)["addresses"][0])]
     later = ("--at", "2096-01-31T18:00:00", "--time-zone", "recipient")
     for _ in range(2):
         replaced = command(folder, *words, *later, "--collapse-key", "score")
@@ -78,7 +83,7 @@ def test_the_command_line_has_every_wish(client: Client, program: Program, folde
         assert routes(client, gathered["notificationId"])["push"]["gate"] == "digest"
     for end in (("--expires-at", "2020-01-01T00:00:00Z"), ("--ttl", "PT0.001S")):
         over = command(folder, *words, *end)["notificationId"]
-        wait_until(lambda name=over: routes(client, name)["push"]["gate"] == "expired", timeout=30, what="its end")
+        wait_until(partial(is_expired, client, over), timeout=30, what="its end")
     wrong: dict[tuple[str, str], dict[str, Any]] = {
         ("--ttl", "soon"): {"ttl": "soon"},
         ("--digest", "key=a,window=soon"): {"digest": {"key": "a", "window": "soon"}},
