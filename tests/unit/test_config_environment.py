@@ -197,3 +197,13 @@ def test_every_variable_fills_an_option_that_its_provider_has(blueprint: str) ->
 def test_control_a_variable_for_an_option_that_does_not_exist_is_seen() -> None:
     wrong = ["providers.smtper", "providers.smtp.sendr", "providers.nobody.url"]
     assert paths_to_nowhere("local", [*wrong, "providers.smtp.sender", "ledger.url"]) == wrong
+
+
+@pytest.mark.req("P-821")
+@pytest.mark.parametrize("blueprint", ["local", "listo"])
+def test_a_broker_s_variable_serves_its_door_and_its_alerts(blueprint: str) -> None:
+    bus = "Endpoint=sb://bells.example.org/;SharedAccessKeyName=a;SharedAccessKey=Yg=="
+    given = {"RABBITMQ_URL": "amqp://rabbit/", "SERVICEBUS_CONNECTION_STRING": bus, "CARILLON_ALLOW_SANDBOX": "1"}
+    settings = load(blueprint, environ=given)
+    assert settings.rabbitmq_door.url == settings.alerts.rabbitmq_url == "amqp://rabbit/"
+    assert settings.servicebus_door.connection_string == settings.alerts.servicebus_connection_string == bus

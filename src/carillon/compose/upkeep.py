@@ -176,7 +176,7 @@ def _sign(process: Process) -> "Sign":
 
 def _rabbitmq(settings: Settings) -> AlertSink:
     if settings.alerts.rabbitmq_url is None:
-        raise ConfigurationError('alerts.rabbitmq_url: alerts.sinks names "rabbitmq"')
+        raise ConfigurationError('alerts.rabbitmq_url: alerts.sinks names "rabbitmq"; set its broker (RABBITMQ_URL)')
     try:
         from carillon.upkeep.alert_rabbitmq import RabbitAlerts  # noqa: PLC0415 - slow to load, and few processes alert
     except ModuleNotFoundError as error:
@@ -189,7 +189,9 @@ def _rabbitmq(settings: Settings) -> AlertSink:
 def _servicebus(settings: Settings) -> AlertSink:
     connection_string = settings.alerts.servicebus_connection_string
     if not connection_string:
-        raise ConfigurationError('alerts.servicebus_connection_string: alerts.sinks names "servicebus"')
+        raise ConfigurationError(
+            'alerts.servicebus_connection_string: alerts.sinks names "servicebus"; set SERVICEBUS_CONNECTION_STRING'
+        )
     try:
         from carillon import servicebus  # noqa: PLC0415 - slow to load, and few processes alert
         from carillon.upkeep.alert_servicebus import ServiceBusAlerts  # noqa: PLC0415 - as said
