@@ -50,11 +50,15 @@ LONGEST: dict[int, str] = {
         doors.http.wire.Address doors.http.wire.Locale doors.http.wire.Correlation doors.http.wire.Key
         doors.http.wire._KEY doors.messages._CORRELATION doors.redis_stream.offset._ID intake.directory._ADDRESS
         intake.render._NAME intake.links._SCRIPTED intake.links._UNSAFE intake.jinja.scan._OPENS
+        intake.links._SCRIPTED_IN_LIST intake.links._UNSAFE_IN_LIST intake.links._ENCODED
+        intake.markup._OPENS intake.markup._ELEMENT intake.markup._ATTRIBUTE intake.markup._BETWEEN
+        intake.markup._BARE_END intake.markup._SPACED intake.markup._NAMED intake.markup._RUNS intake.markup._SKIPPED
+        intake.jinja.mjml._POSITION intake.jinja.mjml._BEGUN intake.jinja.mjml._MARKUP intake.jinja.mjml._SHOWN
         intake.jinja.scan._TOKEN
         intake.jinja.scan._RAW intake.jinja.scan._END_RAW intake.jinja.engine._PATH intake.jinja.engine._NAMED
         intake.jinja.engine._USED intake.jinja.engine._INNER web.endpoint._SLASH
         intake.jinja.catalogues._NAMED intake.jinja.mail._HOLDER intake.jinja.mail._OPENED intake.jinja.mail._STYLE
-        intake.jinja.mail._TABLE intake.jinja.mail._POSITION intake.jinja.mail._SPACES
+        intake.jinja.mail._TABLE intake.jinja.mail._SPACES
         intake.jinja.mail._MANY intake.jinja.scan._Lines.__init__/1
         intake.jinja.guard._WHOLE intake.jinja.guard._OPENED
         providers.egress._URL providers.egress._REST providers.egress._BRACKETED
@@ -84,6 +88,7 @@ LONGEST: dict[int, str] = {
     64 * KIB: """
         blueprints.billing.webhooks._HEADER blueprints.push_worker.wire._HTTP_CODE border._PLACE border._UNKNOWN
         border._OF_A_KEY border._STEP domain.alerts._EXHAUSTED intake.links._LINK_NAME
+        intake.links._LIST_NAME
         doors.http.wire._QUOTED doors.http.wire._plain_key/1
         ledger.sealing._PERSONAL live.endpoints._NUMBER providers.answers._CLASS
         providers.answers._LOOKS_LIKE_A_STATUS providers.answers._STATUS providers.fcm.token._HEADER_TEXT

@@ -17,7 +17,8 @@ _SCRIPTED = re.compile(rf"[=(]{_LINK}{_NO_PICTURE}")
 _UNSAFE = re.compile(rf"[=(]{_LINK}")
 """The same, pictures among them."""
 # A comma or a semicolon begins the next link of a list.
-_SCRIPTED_IN_LIST, _UNSAFE_IN_LIST = re.compile(rf"[,;]{_LINK}{_NO_PICTURE}"), re.compile(rf"[,;]{_LINK}")
+_SCRIPTED_IN_LIST = re.compile(rf"[,;]{_LINK}{_NO_PICTURE}")
+_UNSAFE_IN_LIST = re.compile(rf"[,;]{_LINK}")
 _LINK_NAME = re.compile(
     r"(?:(?<![\w-])(?:href|src|srcset|imagesrcset|action|formaction|background|poster|cite|data|codebase|classid|longdesc"
     r"|usemap|profile|manifest|dynsrc|lowsrc|ping|url)|(?<=\s)(?:to|from|by|values|archive|icon))\s*[=(]\Z",
@@ -30,7 +31,7 @@ _LIST_NAME = re.compile(
     re.IGNORECASE,
 )
 """Inside an attribute that holds several links, or a number and a link: `<meta http-equiv="refresh">`."""
-_ENCODED = re.compile(r"[=(](?=\s*+[\"']?(?P<url>[^\"'<>]{0,80}?&(?:\#|colon;|Tab;|NewLine;)[^\"'<>]{0,200}+))")
+_ENCODED = re.compile(r"[=(](?=\s*+[\"']?(?P<url>[^\"'<>=(&]{0,80}+&(?:\#|colon;|Tab;|NewLine;)[^\"'<>]{0,200}+))")
 """A link with entities among its letters, which only trusted HTML can have."""
 _ENTITIES = ("&#", "&colon;", "&Tab;", "&NewLine;")
 _LISTS = ("srcset", "archive", "values", "content")
