@@ -297,6 +297,8 @@ class Server(MessagingHandler):
             return
         tag, state = delivery.tag, delivery.remote_state
         with self._guard:
+            # A lock that has just ended, and whose message nobody has got again yet, is over too.
+            self._unlock(link.queue)
             held = next((each for each in self._bus.queues[link.queue] if each.lock == tag), None)
             if held is None:
                 delivery.local.condition = Condition("com.microsoft:message-lock-lost", "The lock supplied is invalid.")
