@@ -50,7 +50,7 @@ def reasons(outcome: Outcome) -> list[str]:
     """The promises that were not kept, and apart from them what an operator would have had to repair."""
     broken, troubles = outcome.broken(), outcome.suffered.troubles
     healed = [
-        "Did not heal by itself in time. The harness then did what an operator would, and says where that did not help:",
+        "Did not heal by itself in time. The harness then did what an operator would; where that failed, it says so:",
         "",
         "```text",
         *troubles,

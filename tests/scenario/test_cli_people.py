@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.client import Client, Reply
+from tests.scenario.test_timing_doors import prefer
+from tests.support.client import Client
 from tests.support.process import Program, run_carillon
 from tests.support.waiting import wait_until
 
@@ -44,11 +45,6 @@ def program(folder: Path) -> Iterator[Program]:
 @pytest.fixture
 def client(program: Program) -> Client:
     return Client.of(program)
-
-
-def prefer(client: Client, user: str, **wishes: Any) -> Reply:
-    contacts = {"email": f"{user}@example.org", "pushToken": f"device-{user}"}
-    return client.call("PUT", f"/api/v1/preferences/user/{user}", {"contacts": contacts, **wishes})
 
 
 def routes(client: Client, name: str) -> dict[str, Any]:
