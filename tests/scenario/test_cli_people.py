@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.scenario.test_timing_doors import prefer
+from tests.scenario.test_timing_doors import prefer, routes
 from tests.support.client import Client
 from tests.support.process import Program, run_carillon
 from tests.support.waiting import wait_until
@@ -45,10 +45,6 @@ def program(folder: Path) -> Iterator[Program]:
 @pytest.fixture
 def client(program: Program) -> Client:
     return Client.of(program)
-
-
-def routes(client: Client, name: str) -> dict[str, Any]:
-    return {one["channel"]: one for one in client.get(f"/api/v1/notifications/{name}").body["routes"]}
 
 
 def command(folder: Path, *words: str) -> Any:
