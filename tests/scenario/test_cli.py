@@ -1,6 +1,7 @@
 """The command line, as an operator uses it."""
 
 import json
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,6 +201,30 @@ def test_doctor_asks_a_redis_that_is_named_by_its_address(environment: dict[str,
     assert redis_address.returncode == 1
     ill = [finding["part"] for finding in json.loads(redis_address.stdout) if finding["verdict"] == "ill"]
     assert ill == ["Redis"]
+
+
+@pytest.mark.req("P-970")
+def test_doctor_names_a_vendor_that_hangs_and_asks_the_others(environment: dict[str, str], tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        (tmp_path / "carillon.toml").write_text(
+            f"""
+            [channels]
+            email = ["smtp"]
+            sms = ["sandbox"]
+            [providers.smtp]
+            kind = "smtp"
+            url = "smtp://127.0.0.1:{silent.getsockname()[1]}"
+            sender = "bells@example.org"
+            [providers.sandbox]
+            kind = "sandbox"
+            """
+        )
+        hangs = carillon("doctor", "--json", "--config", str(tmp_path / "carillon.toml"), env=environment)
+    assert hangs.returncode == 1
+    found = {finding["part"]: finding for finding in json.loads(hangs.stdout)}
+    assert [part for part, finding in found.items() if finding["verdict"] == "ill"] == ["Provider smtp"]
+    assert "no answer within" in found["Provider smtp"]["words"]
+    assert {"Provider sandbox", "Channel sms", "Channel email"} <= found.keys()
 
 
 def test_doctor_names_the_mail_server_that_does_not_answer(environment: dict[str, str]) -> None:

@@ -1,5 +1,6 @@
 """The providers of a process, the tools they use, and what completes emails before they are sent."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
@@ -9,7 +10,7 @@ from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process
 from carillon.config.settings import Settings
 from carillon.domain.addresses import KNOWN_CHANNELS
-from carillon.domain.errors import ConfigurationError
+from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.domain.ports import Probed, Provider
 from carillon.intake.erased import ErasedAddresses
 from carillon.ledger.opening import Ledger
@@ -21,6 +22,9 @@ from carillon.providers.sandbox import Drill, Sandbox
 from carillon.system import SystemClock, system_dice
 from carillon.upkeep.api import sandbox
 from carillon.web import Endpoint
+
+PROBE_SECONDS = 4.0
+"""How long `carillon doctor` waits for one vendor: less than it gives the whole part, so that it names the vendor."""
 
 
 class ProvidersPart(Part):
@@ -65,9 +69,16 @@ class ProvidersPart(Part):
         async with AsyncExitStack() as stack:
             tools = from_settings.tools(settings, SystemClock(), system_dice, **self._more())
             stack.push_async_callback(tools.http.aclose)
-            for name, provider in from_settings.providers(settings, self._process.used, tools).items():
+            providers = from_settings.providers(settings, self._process.used, tools)
+            for provider in providers.values():
                 stack.push_async_callback(provider.aclose)
-                findings.append(await _finding(name, str(settings.providers[name]["kind"]), provider))
+            # Side by side: a vendor that hangs does not hide what the others answer.
+            findings += await asyncio.gather(
+                *(
+                    _finding(name, str(settings.providers[name]["kind"]), provider)
+                    for name, provider in providers.items()
+                )
+            )
         return findings
 
 
@@ -81,7 +92,13 @@ def _of_channel(channel: str, chain: Sequence[str]) -> DoctorFinding:
 async def _finding(name: str, kind: str, provider: Provider) -> DoctorFinding:
     if not isinstance(provider, Probed):
         return DoctorFinding(f"Provider {name}", "ok", f"{kind}; cannot be checked without a message")
-    complaint = await provider.probe()
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            complaint = await provider.probe()
+    except TimeoutError:
+        complaint = f"no answer within {PROBE_SECONDS:g} s"
+    except (CarillonError, OSError) as error:
+        complaint = str(error)
     if complaint is not None:
         return DoctorFinding(f"Provider {name}", "ill", f"{kind}: {complaint}")
     return DoctorFinding(f"Provider {name}", "ok", f"{kind} answers")
