@@ -20,6 +20,7 @@ from carillon.intake.jinja.budget import (
     ordered,
     refuse_missing,
     weighed,
+    worded,
 )
 from carillon.intake.jinja.catalogues import translate
 from carillon.intake.jinja.formats import Person, Unformattable, Value
@@ -45,7 +46,7 @@ def concatenated(left: Value, right: Value) -> str:
 def _text(value: Value) -> str:
     if value is None:
         return str(weighed(value))
-    return value if isinstance(value, str) else str(value)
+    return value if isinstance(value, str) else str(worded(value))
 
 
 def _joined(left: Value, one: str, right: Value, other: str) -> str:
@@ -140,7 +141,8 @@ def numbers(*bounds: Value) -> Rows:
 
 
 def _listed(value: Value) -> Sequence[Any]:
-    found = weighed(value)
+    """The letters or elements of a value, each of which a filter of ours looks at: they count as the engine's do."""
+    found = iterated(value)
     if isinstance(found, str):
         return list(found)
     if isinstance(found, Mapping):
@@ -184,7 +186,9 @@ def indented(value: Value, width: Value = 4, first: bool = False, blank: bool = 
     text = str(_text(value))
     if not isinstance(width, int) or not 0 <= width <= 100:  # noqa: PLR2004 - of a line
         raise Unformattable("indent takes 0 to 100 spaces")
-    _long(len(text) + width * (text.count("\n") + 1))
+    breaks = text.count("\n")
+    _long(len(text) + width * (breaks + 1))
+    CURRENT.get().spend(breaks)
     pad = " " * width
     lines = text.split("\n")
     return "\n".join((pad if (first or at) and (blank or line) else "") + line for at, line in enumerate(lines))
@@ -235,6 +239,8 @@ def sorted_(value: Value, reverse: bool = False, attribute: str | None = None) -
 def as_json(value: Value) -> str:
     text = json.dumps(_unwrapped(weighed(value)), ensure_ascii=False)
     _long(len(text))
+    # Each value inside was looked at, and the shortest of them takes up two characters.
+    CURRENT.get().spend(len(text) >> 2)
     return text
 
 
@@ -256,6 +262,8 @@ def formatted(name: str, work: Callable[..., str]) -> Callable[..., str]:
         if value is None:
             return str(weighed(value))
         refuse_missing(*given, *options.values())
+        if isinstance(value, list | dict):
+            worded(value)
         try:
             return work(value, *given, **options, person=budget.person)
         except TypeError:
@@ -330,6 +338,7 @@ def _fitting(spot: Spot) -> Callable[[Value], Value]:
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "_w": weighed,
+    "_t": worded,
     "_i": iterated,
     "_o": ordered,
     "_c": handed,

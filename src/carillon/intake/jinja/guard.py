@@ -66,6 +66,10 @@ _ITERATING = _BY_NAME | {"dictsort", "items", "reverse"}
 """Filters of the engine that take a text letter by letter, and a list element by element."""
 _ORDERING = frozenset({"dictsort", "groupby", "max", "min", "unique"})
 """Those of them that compare the elements with each other."""
+_WORDING = frozenset(
+    {"capitalize", "e", "escape", "lower", "string", "striptags", "title", "trim", "upper", "urlencode"}
+)
+"""Filters of the engine that take whatever they get as text."""
 _PAIRS = frozenset({"items", "dictsort"})
 _WHOLE = re.compile(r"<[a-zA-Z/!](?:[^<>\"']|\"[^\"]*+\"|'[^']*+')*+>")
 _OPENED = re.compile(r"<[a-zA-Z/!]")
@@ -252,8 +256,7 @@ class _Rewriting:
             self._testing = False
             if before and before[-1].text == "|" and token.text in _NATIVE:
                 # The engine's filters do not count their own work: the value is weighed on its way in.
-                counts = "_o" if token.text in _ORDERING else "_i" if token.text in _ITERATING else "_w"
-                return SourceToken("", f"{counts}|{token.text}", "operand")
+                return SourceToken("", f"{_weigher(token.text)}|{token.text}", "operand")
         return SourceToken(token.space, token.text, "operand")
 
     def _check_name(self, token: SourceToken, before: list[SourceToken]) -> None:
@@ -294,7 +297,7 @@ class _Rewriting:
         literal = token.text == "{" or (token.text == "[" and not behind)
         begin = self._at
         # The engine's own filters and tests take a missing argument for one that is not given.
-        engines = behind and (before[-1].text.startswith(("_w|", "_i|", "_o|")) or self._tested == begin - 1)
+        engines = behind and (before[-1].text.startswith(("_w|", "_i|", "_o|", "_t|")) or self._tested == begin - 1)
         inside = self._until(closing, colon="," if token.text == "{" else ":", arguments="_c" if engines else "")
         if behind and token.text == "[" and any(one.kind == "name" for one in self._tokens[begin : self._at]):
             self.reads.add("methods")
@@ -327,6 +330,15 @@ class _Rewriting:
             text = f"((({''.join(written)})))"
         plain = len(segment) == 1 and (segment[0].text[:1] in "\"'0123456789" or segment[0].text in _CONSTANTS)
         return f" ({text})|{counted}" if counted and not plain else text
+
+
+def _weigher(name: str) -> str:
+    """What counts the work of a filter of the engine, by the value that it gets."""
+    if name in _ORDERING:
+        return "_o"
+    if name in _ITERATING:
+        return "_i"
+    return "_t" if name in _WORDING else "_w"
 
 
 def _written(operator: SourceToken) -> str:
