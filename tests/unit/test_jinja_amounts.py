@@ -22,6 +22,7 @@ STRANGE: tuple[Any, ...] = (
     *("5\nEUR\n6", "\n5", "EUR", "<b>", "&lt;", "1/2", "0x10", "1.", ".5", "00012.50", "12.500", "9" * 40, "\x01\n1"),
     *(True, False, [], {}, [1], {"a": 1}, 0, -0.0, 2.675, 0.005, 1.005, 1e11 + 0.1, 1e22, 1e-7, 5e-324, -3, 10**18),
 )
+TREE = [{"n": 1, "under": [{"n": 2}]}]
 WRONG_CURRENCIES: tuple[Any, ...] = ("", "EURO", "E1R", "<b>", "€", 5, True, ["EUR"], "EUR\n", "\nEUR", "E\nR")
 
 
@@ -97,6 +98,7 @@ def test_a_missing_value_is_named_as_by_the_filter(data: dict[str, Any]) -> None
 def test_amounts_are_the_same_in_every_locale() -> None:
     prices = (0, 1, 12.5, 999.99, 1000, 1234567.89)
     rows = [{"price": price, "currency": currency} for currency in ("EUR", "JPY") for price in prices]
+    rows += [{"price": 5, "currency": currency} for currency in ("PEN", "PAB")]
     for tag in localedata.locale_identifiers():
         person = Person(tag.replace("_", "-"), "UTC", 0.0)
         for each in (rows[:6], rows):
@@ -110,7 +112,11 @@ def test_amounts_are_the_same_in_every_locale() -> None:
         ("{% macro m(x) %}{{ x|money('EUR') }}{% endmacro %}{{ m(n)|upper }}{{ m(n)|length }}", "€3.005"),
         ("{% set s %}{{ n|money('EUR') }}{% endset %}{{ s|replace('3', '4') }}", "€4.00"),
         ("{% filter upper %}{{ n|money('EUR') }}a{% endfilter %}", "€3.00A"),
-        ("{% for i in [1] recursive %}{{ n|money('EUR') }}{% endfor %}", "€3.00"),
+        (
+            "{% for i in tree recursive %}{{ i.n|money('EUR') }}{% if i.under is defined %}{{ loop(i.under)|upper }}"
+            "{% endif %}{% endfor %}",
+            "€1.00€2.00",
+        ),
         ("{% block b %}{{ n|money('EUR') }}{% endblock %}", "€3.00"),
         ("{% if n %}{{ n|money('EUR') }}{% else %}{{ n|money('USD') }}{% endif %}", "€3.00"),
         ("a {{- n|money('EUR') -}} b {{ n|money('USD') }} c {{- n }}", "a€3.00b $3.00 c3"),
@@ -123,7 +129,7 @@ def test_amounts_are_the_same_in_every_locale() -> None:
 )
 @pytest.mark.req("P-930")
 def test_no_mark_is_left_and_none_is_taken_up(source: str, expected: str) -> None:
-    message = render_message(ready(html=f"<p>{source}</p>", text=source), {"n": 3}, person=ADA)
+    message = render_message(ready(html=f"<p>{source}</p>", text=source), {"n": 3, "tree": TREE}, person=ADA)
     assert (message.text, message.html) == (expected, f"<p>{expected}</p>")
 
 

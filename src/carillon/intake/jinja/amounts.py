@@ -17,9 +17,6 @@ from carillon.intake.jinja.scan import Piece, SourceToken, Tag
 
 _BETWEEN = "\n"
 """Between a value and its currency: no amount that can be written holds it."""
-_STATEMENTS = frozenset(
-    ("for", "else", "endfor", "if", "elif", "endif", "with", "endwith", "block", "endblock", "break", "continue", "set")
-)
 _CAPTURING = frozenset({"recursive", "super", "caller", "self"})
 """Words with which a template gets what another piece of it has written, marks included."""
 _SECRET = secrets.token_bytes(32)
@@ -28,10 +25,14 @@ _MONEY = ("|", "money", "(")
 
 
 class Marks:
-    """The source of a part in the making, with marks in place of the filter."""
+    """The source of a part in the making, with marks in place of the filter; not for a part that can grow.
+
+    What grows may take up what it has written, in a macro or a block with a filter.
+    """
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
-        self._fits = not any(isinstance(piece, Tag) and _captures(piece) for piece in pieces)
+        said = {token.text for piece in pieces if isinstance(piece, Tag) for token in piece.tokens}
+        self._fits = said.isdisjoint(_CAPTURING)
         self._out: list[str] = []
         """An empty text is a mark."""
 
@@ -46,14 +47,6 @@ class Marks:
             return None
         mark = f"\x01{hashlib.blake2b(name.encode(), key=_SECRET, digest_size=8).hexdigest()}\x01"
         return MarkedSource(source="".join(text or mark for text in self._out), name=f"{mark}.{name}", mark=mark)
-
-
-def _captures(tag: Tag) -> bool:
-    """Whether a statement takes up what is written, or a tag asks for it."""
-    words = {token.text for token in tag.tokens}
-    if tag.word == "set" and "=" not in words:
-        return True
-    return (tag.kind == "do" and tag.word not in _STATEMENTS) or not words.isdisjoint(_CAPTURING)
 
 
 def _shown(tag: Tag) -> str | None:
@@ -100,5 +93,6 @@ def with_amounts(text: str, mark: str, tag: str, *, escapes: bool) -> str:
             written = [amount_writer(tag, currency).one(amount) for amount, _, currency in each]
     except UnknownCurrencyError:
         raise Unformattable("not a currency") from None
+    # No symbol of today's tables needs it, and tomorrow's are not ours.
     pieces[1::2] = html.escape("\n".join(written)).split("\n") if escapes else written
     return "".join(pieces)

@@ -136,7 +136,7 @@ def compiled(pieces: Sequence[Piece], *, escapes: bool, tidies: bool = False) ->
         links=escapes and can_link(pieces),
         escapes=escapes,
         tidies=tidies,
-        marked=marks.source(name),
+        marked=None if grows else marks.source(name),
     )
     _check(part)
     return part
