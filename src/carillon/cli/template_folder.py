@@ -22,17 +22,16 @@ Shared = dict[tuple[str, str, str], Template]
 
 
 def read(
-    folder: Path, settings: Settings, beneath: Shared | None = None, *, reads_on: bool = False
+    folder: Path, settings: Settings, beneath: Shared | None = None, faults: list[str] | None = None
 ) -> tuple[FileTemplates, list[str]]:
     """The templates, and why the API would refuse some of them.
 
-    Raises ConfigurationError for one that cannot be read; with `reads_on` it is one of the complaints.
+    Raises ConfigurationError for the first that cannot be read, or says of each what is wrong in `faults`.
     """
     if not folder.is_dir():
         raise ConfigurationError(f"{folder} is not a folder")
-    complaints: list[str] = []
-    faults = complaints if reads_on else None
     found = FileTemplates.read(folder, composer=composer(settings), beneath=beneath, faults=faults)
+    complaints: list[str] = []
     for (code, channel, locale), template in found.everything().items():
         complaints += [f"{code}/{locale}/{channel}: {why}" for why in _unfit(template, settings)]
     return found, complaints

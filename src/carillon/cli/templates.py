@@ -51,25 +51,29 @@ class UnfitTemplates(CarillonError):
 
 @app.command()
 def check(folder: Folder, blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
-    """Read every template of a folder; exit 1 if one is wrong, or lacks a supported locale or a translation."""
+    """Read every template of a folder; exit 1 if one is unfit or lacks a locale or translation, 2 if one is broken."""
     settings = load(blueprint, config)
-    found, complaints = template_folder.read(folder, settings, reads_on=True)
+    faults: list[str] = []
+    found, complaints = template_folder.read(folder, settings, faults=faults)
     missing = [str(gap) for gap in gaps([(None, *name) for name in _messages(found)], settings.locale.supported)]
     untranslated = template_folder.untranslated(found, settings)
+    unfit = [*faults, *complaints]
     if as_json:
-        told = {"templates": found.count(), "unfit": complaints, "missing": missing, "untranslated": untranslated}
+        told = {"templates": found.count(), "unfit": unfit, "missing": missing, "untranslated": untranslated}
         print_json(told)
     else:
+        for fault in faults:
+            typer.echo(f"carillon: {fault}", err=True)
         for line in (
             *complaints,
             *(f"missing: {gap}" for gap in missing),
             *(f"untranslated: {one}" for one in untranslated),
         ):
             typer.echo(line)
-        counted = f"{len(complaints)} unfit, {len(missing)} missing, {len(untranslated)} untranslated"
+        counted = f"{len(unfit)} unfit, {len(missing)} missing, {len(untranslated)} untranslated"
         typer.echo(f"{found.count()} templates read, {counted}")
-    if complaints or missing or untranslated:
-        raise typer.Exit(1)
+    if unfit or missing or untranslated:
+        raise typer.Exit(2 if faults else 1)
 
 
 @app.command()
