@@ -2,10 +2,11 @@
 
 import hashlib
 import re
+import secrets
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, repeat
 from typing import Any, NamedTuple
 
 import minijinja
@@ -328,6 +329,29 @@ def _marked(part: ComposedPart) -> str:
     first = part.source[: part.starts[0]] if part.starts else part.source
     spans = zip(part.starts, ends, strict=True)
     return first + "".join(f"{{{{ _at({at}) }}}}{part.source[one:other]}" for at, (one, other) in enumerate(spans))
+
+
+def place_in(part: ComposedPart, data: Data, budget: Budget, find: Callable[[str], int]) -> Place | None:
+    """Where the template says the value that stands at the found character of the rendered text; None for 0."""
+    mark = f"\x01{secrets.token_hex(8)}\x01"
+    ends = [*part.starts[1:], len(part.source)]
+    out = [part.source[: part.starts[0]]] if part.starts else []
+    for at, (one, other) in enumerate(zip(part.starts, ends, strict=True)):
+        text = part.source[one:other]
+        out.append(f"{mark}{at}{mark}{text}" if text.startswith("{{") else text)
+    token = CURRENT.set(Budget(budget.person, budget.messages, strict=budget.strict))
+    try:
+        name = "marked.html" if part.escapes else "marked.text"
+        text = _engine(strict=budget.strict).environment.render_str("".join(out), name, **data.context)
+    except _REFUSALS:
+        return None
+    finally:
+        CURRENT.reset(token)
+    first, *pieces = text.replace("&#x2f;", "/").split(mark)
+    begins = list(accumulate(map(len, pieces[1::2]), initial=len(first)))[:-1]
+    at = find("".join((first, *pieces[1::2])))
+    found = bisect_right(begins, at) - 1
+    return part.places[int(pieces[0::2][found])] if at > 0 and found >= 0 else None
 
 
 def _missing(tag: str, data: Data) -> str:
