@@ -17,7 +17,8 @@ def carillon(folder: Path, *arguments: str, exit_code: int = 0) -> str:
     given = {"DATABASE_URL": f"sqlite:///{folder}/carillon.db", "PATH": "/usr/bin:/bin"}
     done = run_carillon(["templates", *arguments], cwd=folder, env=given, timeout=60)
     assert done.returncode == exit_code, (done.stdout, done.stderr)
-    return done.stdout if exit_code == 0 or done.stdout else done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr + done.stdout if exit_code else done.stdout
 
 
 @pytest.mark.req("P-411")
@@ -202,3 +203,75 @@ def test_a_tenant_pushes_templates_that_use_the_layouts_of_all(tmp_path: Path) -
     carillon(tmp_path, "push", "all")
     assert "note/en/email: version 1" in carillon(tmp_path, "push", "theirs", "--tenant", "acme")
     assert "no differences" in carillon(tmp_path, "diff", "theirs", "--tenant", "acme")
+
+
+@pytest.mark.req("P-931")
+def test_check_names_every_wrong_template_and_files_that_are_no_text(tmp_path: Path) -> None:
+    carillon(tmp_path, "examples", "ours")
+    ours = tmp_path / "ours"
+    (ours / "order_confirmation/en/email/html.jinja").write_text("{% for i in order.items %}\n<b>{{ i.name }</b>")
+    (ours / "receipt/de/email/template.json").write_text('{"layout": "ma')
+    (ours / "password_reset/de/email/subject.jinja").write_bytes(b"\xff\xfe")
+    (ours / "weekly_digest/de/email/subject.jinja").unlink()
+    (ours / "weekly_digest/de/email/subject.jinja").mkdir()
+    unclosed = "'{{ i.name }</b>' is not closed with }}"
+    wrong = [
+        "password_reset/de/email/subject.jinja: the file is not UTF-8",
+        "receipt/de/email/template.json: Input data was truncated",
+        "weekly_digest/de/email/subject.jinja: the file cannot be read: Is a directory",
+        f"template order_confirmation/en/email: {unclosed} (order_confirmation html, line 2, column 4)",
+    ]
+    said = carillon(tmp_path, "check", "ours", exit_code=2).splitlines()
+    assert said == [*(f"carillon: {one}" for one in wrong), "10 templates read, 4 unfit, 0 missing, 0 untranslated"]
+    assert json.loads(carillon(tmp_path, "check", "ours", "--json", exit_code=2))["unfit"] == wrong
+    for command in (("push", "ours"), ("diff", "ours"), ("preview", "ours", "receipt")):
+        assert carillon(tmp_path, *command, exit_code=2) == f"carillon: {wrong[0]}\n"
+
+
+@pytest.mark.req("P-931")
+def test_a_mark_at_the_beginning_of_a_file_is_no_text(tmp_path: Path) -> None:
+    carillon(tmp_path, "examples", "ours")
+    for name in ("subject.jinja", "template.json", "sample.json"):
+        file = tmp_path / "ours/receipt/en/email" / name
+        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    shown = carillon(tmp_path, "preview", "ours", "receipt", "--locale", "en", "--part", "subject")
+    assert shown.startswith("Receipt")
+
+
+@pytest.mark.req("P-931")
+def test_what_cannot_be_written_or_read_is_one_line(tmp_path: Path) -> None:
+    carillon(tmp_path, "examples", "ours")
+    carillon(tmp_path, "push", "ours")
+    (tmp_path / "file").write_text("x")
+    for command in (("pull", "file"), ("examples", "file")):
+        said = carillon(tmp_path, *command, exit_code=2)
+        assert said.startswith("carillon: file/_")
+        assert said.endswith("the file cannot be written: Not a directory\n")
+    said = carillon(tmp_path, "preview", "ours", "receipt", "--data", "nowhere.json", exit_code=2)
+    assert said == "carillon: --data nowhere.json: the file cannot be read: No such file or directory\n"
+    # What lies there and is no text is written over.
+    (tmp_path / "again/receipt/en/email").mkdir(parents=True)
+    (tmp_path / "again/receipt/en/email/subject.jinja").write_bytes(b"\xff\xfe")
+    carillon(tmp_path, "pull", "again")
+    assert (tmp_path / "again/receipt/en/email/subject.jinja").read_text().startswith("{")
+
+
+@pytest.mark.req("P-932")
+def test_values_without_any_value_are_values(tmp_path: Path) -> None:
+    carillon(tmp_path, "examples", "ours")
+    (tmp_path / "none.json").write_text("{}")
+    said = carillon(tmp_path, "preview", "ours", "order_confirmation", "--data", "none.json", exit_code=1)
+    assert "missing template variables: order" in said
+
+
+@pytest.mark.req("P-933")
+def test_a_preview_says_what_is_worth_a_look(listo: Listo, tmp_path: Path) -> None:
+    mjml = "<mjml><mj-body><!-- <mj-gone/> --><mj-buton>Go</mj-buton></mj-body></mjml>"
+    expected = ["the email has no subject", "mj-buton is no element of MJML, or not at its place"]
+    body = {"channel": "email", "engine": "jinja", "mjml": mjml}
+    answer = listo.client.call("POST", "/api/v1/templates/render", body, token("root", role="admin"))
+    assert answer.body["warnings"] == expected
+    place = tmp_path / "ours/shop/en-US/email"
+    place.mkdir(parents=True)
+    (place / "mjml.jinja").write_text(mjml)
+    assert json.loads(carillon(tmp_path, "preview", "ours", "shop", "--json"))["warnings"] == expected

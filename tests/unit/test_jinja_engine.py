@@ -366,3 +366,21 @@ def test_what_looks_at_each_letter_counts_each_letter(bomb: str) -> None:
     with pytest.raises(BadIntent, match=r"too much work|steps|recursion"):
         render_message(made(bomb), {"text": "y" * 2000})
     assert time.process_time() - began < 1.0
+
+
+@pytest.mark.parametrize(
+    ("source", "column"),
+    [
+        ('<a href="{{ wrong }}">x</a>', 10),
+        ('{% for u in [link, wrong, link] %}<i>{{ n }}</i><a href="{{ u }}">{{ u }}</a>{% endfor %}', 58),
+        ('{{ n }}<a href="{{ half }}{{ rest }}">{{ n }}</a>', 17),
+        ("{{ n }}{{ trusted|safe }}{{ n }}", 8),
+    ],
+)
+@pytest.mark.req("P-934")
+def test_a_link_that_runs_a_script_is_refused_with_the_place_of_its_value(source: str, column: int) -> None:
+    data = {**ORDER, "wrong": "javascript:x", "half": "java", "rest": "script:x"}
+    data["trusted"] = '<p>a/b</p><a href="data:text/html,x">x</a>'
+    with pytest.raises(BadIntent, match="a link would begin with") as refused:
+        html(f"<h1>{{{{ name }}}}</h1>\n{source}", data)
+    assert refused.value.place == ("order", 2, column, "html")

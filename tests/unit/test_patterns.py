@@ -12,6 +12,7 @@ import pytest
 
 import carillon
 from carillon.domain.errors import BadTemplate
+from carillon.intake.jinja.formats import amount_writer
 from carillon.intake.render import check_template
 from carillon.upkeep.logs.redaction import _PATTERNS
 from carillon.web.endpoint import _pattern
@@ -46,6 +47,7 @@ LONGEST: dict[int, str] = {
         domain.content.parts.InAppAction.label
         domain.content.parts.Word domain.synchronous._SEPARATORS
         domain.templates.unfit_name/1 domain.templates.unfit_name/2 domain.templates._TAG
+        domain.templates._UNKNOWN intake.jinja.formats.AmountWriter.__init__/1
         doors.http.wire.TemplateKey doors.http.wire.Origin doors.http.wire.Tenant doors.http.wire.UserId
         doors.http.wire.Address doors.http.wire.Locale doors.http.wire.Correlation doors.http.wire.Key
         doors.http.wire._KEY doors.messages._CORRELATION doors.redis_stream.offset._ID intake.directory._ADDRESS
@@ -150,6 +152,7 @@ SIZES = {name: size for size, names in LONGEST.items() for name in names.split()
 MADE = {
     # Expressions that a function makes of its arguments: what they look like.
     "domain.rights._patterns/1": [re.compile(rf"(?<![\w@.+-]){re.escape('a' * 60)}(?![\w@+-]|\.\w)")],
+    "intake.jinja.formats.AmountWriter.__init__/1": [amount_writer("en", one)._exact for one in ("EUR", "JPY", "CLF")],
     "ledger.statements.without/1": [
         re.compile("^-- caps\\n.*?^-- end of caps\\n", re.MULTILINE | re.DOTALL),
     ],

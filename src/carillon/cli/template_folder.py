@@ -1,4 +1,4 @@
-"""Writes templates into a folder as `carillon templates push` reads them, and compares a folder with the ledger."""
+"""A folder of templates as `carillon templates` reads it, writes it and compares it with the ledger."""
 
 import difflib
 import json
@@ -6,13 +6,57 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from carillon.domain.templates import Draft
+from carillon.compose.from_settings import categories, composer
+from carillon.config.settings import Settings
+from carillon.domain.errors import ConfigurationError
+from carillon.domain.notifications import Template
+from carillon.domain.templates import Draft, too_long_part, unfit_name, unfit_parts
 from carillon.intake.carried_fields import KINDS
 from carillon.intake.template_files import JINJA_PARTS, LOCALES, PARTS, SHARED, SHARED_CHANNEL
+from carillon.intake.templates import FileTemplates
 
 _BESIDE = frozenset({"sample.json", "template.json", *(f"{channel}.json" for channel in KINDS)})
 Files = dict[str, str]
 """The content of each file by its path in the folder."""
+Shared = dict[tuple[str, str, str], Template]
+
+
+def read(
+    folder: Path, settings: Settings, beneath: Shared | None = None, faults: list[str] | None = None
+) -> tuple[FileTemplates, list[str]]:
+    """The templates, and why the API would refuse some of them.
+
+    Raises ConfigurationError for the first that cannot be read, or says of each what is wrong in `faults`.
+    """
+    if not folder.is_dir():
+        raise ConfigurationError(f"{folder} is not a folder")
+    found = FileTemplates.read(folder, composer=composer(settings), beneath=beneath, faults=faults)
+    complaints: list[str] = []
+    for (code, channel, locale), template in found.everything().items():
+        complaints += [f"{code}/{locale}/{channel}: {why}" for why in _unfit(template, settings)]
+    return found, complaints
+
+
+def _unfit(template: Template, settings: Settings) -> list[str]:
+    """Why the API would refuse a template of a folder."""
+    draft, known = Draft.of(template), categories(settings)
+    found = [unfit_name(draft.template_key, draft.locale), (unfit_parts(draft) or ("", None))[1], too_long_part(draft)]
+    if draft.channel not in settings.channels:
+        found.append(f"there is no channel {draft.channel}; there are {', '.join(sorted(settings.channels))}")
+    if draft.category is not None and known.find(draft.category, None) is None:
+        found.append(f"there is no category {draft.category}; known are {', '.join(sorted(known.of(None))) or 'none'}")
+    return [why for why in found if why is not None]
+
+
+def untranslated(found: FileTemplates, settings: Settings) -> list[str]:
+    """The translations that templates of the folder ask for and do not have."""
+    made, ready = composer(settings), found.all()
+    return [
+        f"{code}/{locale}/{channel}: {key}"
+        for (code, channel, locale), template in found.everything().items()
+        if template.engine == "jinja" and (code, channel, locale) in ready
+        for key in made.missing_translations(template, found.raw)
+    ]
 
 
 def files_of(draft: Draft, default_locale: str) -> Files:
@@ -43,14 +87,41 @@ def files_of(draft: Draft, default_locale: str) -> Files:
 
 
 def write(root: Path, files: Mapping[str, str]) -> int:
-    """Write the files that differ, and remove parts that a template no longer has; returns how many changed."""
+    """Write the files that differ, and remove parts that a template no longer has; returns how many changed.
+
+    Raises ConfigurationError for a file that cannot be written.
+    """
+    try:
+        return sum(_written(root / name, content) for name, content in files.items()) + _removed(root, files)
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename}: the file cannot be written: {error.strerror}") from None
+
+
+def copy(source: Path, root: Path) -> int:
+    """Copy the files that are not there yet; returns how many. Raises ConfigurationError as `write` does."""
+    try:
+        found = {root / file.relative_to(source): file for file in sorted(source.rglob("*")) if file.is_file()}
+        return sum(
+            _written(there, file.read_text(encoding="utf-8")) for there, file in found.items() if not there.exists()
+        )
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename}: the file cannot be written: {error.strerror}") from None
+
+
+def _written(file: Path, content: str) -> bool:
+    try:
+        if file.exists() and file.read_text(encoding="utf-8") == content:
+            return False
+    except UnicodeDecodeError:
+        # No text of ours: it is written over like any other.
+        pass
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(content, encoding="utf-8")
+    return True
+
+
+def _removed(root: Path, files: Mapping[str, str]) -> int:
     changed = 0
-    for name, content in files.items():
-        file = root / name
-        if not file.exists() or file.read_text(encoding="utf-8") != content:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(content, encoding="utf-8")
-            changed += 1
     for folder in {(root / name).parent for name in files}:
         for file in sorted(folder.iterdir()):
             if _is_part(file) and str(file.relative_to(root)) not in files:

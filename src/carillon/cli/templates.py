@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -19,14 +18,14 @@ from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.remote import HERE, Token, TokenFile, Url, bearer, call, token_of
 from carillon.cli.words import counted
 from carillon.compose import Ledger
-from carillon.compose.from_settings import carry_rules, categories, composer
+from carillon.compose.from_settings import carry_rules, composer
 from carillon.compose.from_settings import templates as file_templates
 from carillon.config.reading import load
 from carillon.config.settings import Settings
 from carillon.domain.content.sms import segments_of
 from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.domain.notifications import Message, Template
-from carillon.domain.templates import Draft, StoredTemplate, gaps, too_long_part, unfit_name, unfit_parts
+from carillon.domain.templates import Draft, StoredTemplate, gaps, warnings
 from carillon.intake.jinja.formats import Person
 from carillon.intake.parts import previewed, too_many_segments
 from carillon.intake.render import render_message
@@ -35,7 +34,6 @@ from carillon.system import SystemClock, new_id
 
 app = typer.Typer(help="Check, compare, push, pull, preview and list templates.", no_args_is_help=True)
 MOST = 1000
-Shared = dict[tuple[str, str, str], Template]
 
 Folder = Annotated[Path, typer.Argument(help="A folder of <key>/<locale>/<channel>/text.tmpl or html.jinja.")]
 Tenant = Annotated[str | None, typer.Option(help="The tenant of the templates; by default they are for all tenants.")]
@@ -53,25 +51,29 @@ class UnfitTemplates(CarillonError):
 
 @app.command()
 def check(folder: Folder, blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
-    """Read every template of a folder; exit 1 if one is wrong, or lacks a supported locale or a translation."""
+    """Read every template of a folder; exit 1 if one is unfit or lacks a locale or translation, 2 if one is broken."""
     settings = load(blueprint, config)
-    found, complaints = _read(folder, settings)
-    missing = [str(gap) for gap in gaps([(None, *name) for name in found.all()], settings.locale.supported)]
-    untranslated = _untranslated(found, settings)
+    faults: list[str] = []
+    found, complaints = template_folder.read(folder, settings, faults=faults)
+    missing = [str(gap) for gap in gaps([(None, *name) for name in _messages(found)], settings.locale.supported)]
+    untranslated = template_folder.untranslated(found, settings)
+    unfit = [*faults, *complaints]
     if as_json:
-        told = {"templates": found.count(), "unfit": complaints, "missing": missing, "untranslated": untranslated}
+        told = {"templates": found.count(), "unfit": unfit, "missing": missing, "untranslated": untranslated}
         print_json(told)
     else:
+        for fault in faults:
+            typer.echo(f"carillon: {fault}", err=True)
         for line in (
             *complaints,
             *(f"missing: {gap}" for gap in missing),
             *(f"untranslated: {one}" for one in untranslated),
         ):
             typer.echo(line)
-        counted = f"{len(complaints)} unfit, {len(missing)} missing, {len(untranslated)} untranslated"
+        counted = f"{len(unfit)} unfit, {len(missing)} missing, {len(untranslated)} untranslated"
         typer.echo(f"{found.count()} templates read, {counted}")
-    if complaints or missing or untranslated:
-        raise typer.Exit(1)
+    if unfit or missing or untranslated:
+        raise typer.Exit(2 if faults else 1)
 
 
 @app.command()
@@ -163,19 +165,22 @@ def preview(  # noqa: PLR0917 - a command line has many options
 ) -> None:
     """Render a template of a folder with its sample, or with values of a file; exit 1 if it could not be sent."""
     settings = load(blueprint, config)
-    found, _ = _read(folder, settings)
+    found, _ = template_folder.read(folder, settings)
     template = composer(settings).ready(_chosen(found, key, channel, locale, settings), found.raw, tenant)
-    message = _previewed(template, _values(data) or template.sample, settings)
+    values = _values(data)
+    message = _previewed(template, template.sample if values is None else values, settings)
     shown = {"subject": message.subject, "text": message.text, "html": message.html}
     fields = _carried(template, message)
     if as_json:
-        print_json({**shown, **fields})
+        print_json({**shown, **fields, "warnings": warnings(template, message)})
     elif part is not None:
         typer.echo(shown[part] or "")
     else:
         texts = [message.subject, message.text, message.html]
         texts += [json.dumps(said, ensure_ascii=False, indent=2) for said in fields.values()]
         typer.echo("\n\n".join(text for text in texts if text))
+    for warning in () if as_json else warnings(template, message):
+        typer.echo(f"worth a look: {warning}", err=True)
     refusal = too_many_segments(message, template.channel, key, carry_rules(settings))
     if refusal is not None:
         typer.echo(f"it would be refused: {refusal}", err=True)
@@ -211,7 +216,8 @@ def send_sample(  # noqa: PLR0917 - a command line has many options
 ) -> None:
     """Send a stored template with its sample to yourself, through a running Carillon."""
     headers = {**bearer(token_of(context, token, token_file)), "Content-Type": "application/json"}
-    values = _values(data) or _sample(url, headers, key, channel, locale)
+    values = _values(data)
+    values = _sample(url, headers, key, channel, locale) if values is None else values
     body = {"templateKey": key, "channel": channel, "recipient": to, "data": values, "locale": locale}
     answer = call(
         f"{url}/api/v1/notifications/send", headers, {name: value for name, value in body.items() if value is not None}
@@ -226,14 +232,8 @@ def examples(
     as_json: AsJson = False,
 ) -> None:
     """Copy example templates in two languages into a folder: order, password, code, receipt, digest, incident."""
-    written = 0
     with as_file(files("carillon.cli") / "examples") as source:
-        for file in sorted(source.rglob("*")):
-            there = folder / file.relative_to(source)
-            if file.is_file() and not there.exists():
-                there.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, there)
-                written += 1
+        written = template_folder.copy(source, folder)
     typer.echo(json.dumps({"files": written}) if as_json else f"{written} files written into {folder}")
 
 
@@ -291,7 +291,9 @@ def _values(file: Path | None) -> dict[str, Any] | None:
         return None
     try:
         return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError) as error:
+    except OSError as error:
+        raise ConfigurationError(f"--data {file}: the file cannot be read: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"--data {file}: {error}") from None
 
 
@@ -309,39 +311,14 @@ def _chosen(found: FileTemplates, key: str, channel: str | None, locale: str | N
     return own[chosen, spoken]
 
 
-def _untranslated(found: FileTemplates, settings: Settings) -> list[str]:
-    made = composer(settings)
-    return [
-        f"{code}/{locale}/{channel}: {key}"
-        for (code, channel, locale), template in found.everything().items()
-        if template.engine == "jinja" and template.kind == "message"
-        for key in made.missing_translations(template, found.raw)
-    ]
-
-
-def _read(folder: Path, settings: Settings, beneath: Shared | None = None) -> tuple[FileTemplates, list[str]]:
-    if not folder.is_dir():
-        raise ConfigurationError(f"{folder} is not a folder")
-    found = FileTemplates.read(folder, composer=composer(settings), beneath=beneath)
-    complaints = []
-    for (code, channel, locale), template in found.everything().items():
-        complaints += [f"{code}/{locale}/{channel}: {why}" for why in _unfit(template, settings)]
-    return found, complaints
-
-
-def _unfit(template: Template, settings: Settings) -> list[str]:
-    """Why the API would refuse a template of a folder."""
-    draft, known = Draft.of(template), categories(settings)
-    found = [unfit_name(draft.template_key, draft.locale), (unfit_parts(draft) or ("", None))[1], too_long_part(draft)]
-    if draft.channel not in settings.channels:
-        found.append(f"there is no channel {draft.channel}; there are {', '.join(sorted(settings.channels))}")
-    if draft.category is not None and known.find(draft.category, None) is None:
-        found.append(f"there is no category {draft.category}; known are {', '.join(sorted(known.of(None))) or 'none'}")
-    return [why for why in found if why is not None]
+def _messages(found: FileTemplates) -> list[tuple[str, str, str]]:
+    """Key, channel and locale of every message: one that does not compile is not missing."""
+    return [name for name, template in found.everything().items() if template.kind == "message"]
 
 
 def _drafts(folder: Path, settings: Settings, tenant: str | None) -> list[Draft]:
-    found, complaints = _read(folder, settings, read_ledger(settings, lambda ledger: _shared(ledger, tenant)))
+    beneath = read_ledger(settings, lambda ledger: _shared(ledger, tenant))
+    found, complaints = template_folder.read(folder, settings, beneath)
     if complaints:
         raise UnfitTemplates("; ".join(complaints))
     return [Draft.of(template, tenant) for template in found.everything().values()]
@@ -358,7 +335,7 @@ async def _stored(ledger: Ledger, tenant: str | None) -> list[StoredTemplate]:
             return [one for one in found if one.tenant_id == tenant]
 
 
-async def _shared(ledger: Ledger, tenant: str | None) -> Shared:
+async def _shared(ledger: Ledger, tenant: str | None) -> template_folder.Shared:
     """The layouts, partials and catalogues of the ledger that templates of a folder may use."""
     found = [one for whose in dict.fromkeys((None, tenant)) for one in await _stored(ledger, whose)]
     return {(one.template_key, one.channel, one.locale): one.template() for one in found if one.kind != "message"}

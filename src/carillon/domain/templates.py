@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from carillon.domain.notifications import Template
+from carillon.domain.notifications import Message, Template
 
 KEY = r"^[a-z0-9._-]+\Z"
 LOCALE = r"^[a-z]{2}(-[A-Z]{2})?\Z"
@@ -18,6 +18,10 @@ RESERVED_BRAND = "default"
 
 EngineName = Literal["simple", "jinja"]
 Kind = Literal["message", "layout", "partial", "catalogue"]
+LONG_SUBJECT = 150
+CUT_HTML = 100 * 1024
+_UNKNOWN = re.compile(r"<(mj-[\w-]++)")
+"""An element that is not HTML: MJML has handed it on as it was."""
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -270,3 +274,27 @@ def resolve_locale(wished: str, existing: Collection[str], rules: LocaleRules) -
                 if tag in existing:
                     return tag
             return rules.default if rules.default in existing else None
+
+
+def warnings(template: Template, message: Message) -> list[str]:
+    """What is no error and yet worth a look before the template is used."""
+    found: list[str] = []
+    if template.channel == "email" and not message.subject:
+        found.append("the email has no subject")
+    if message.subject is not None and len(message.subject) > LONG_SUBJECT:
+        found.append(f"mail programs cut a subject of more than {LONG_SUBJECT} characters")
+    if message.html is not None and len(message.html.encode()) > CUT_HTML:
+        found.append("mail programs cut HTML of more than 100 KiB")
+    if not message.text.strip():
+        found.append("the text is empty")
+    if template.mjml is not None:
+        found += [
+            f"{name} is no element of MJML, or not at its place" for name in _unknown_elements(message.html or "")
+        ]
+    return found
+
+
+def _unknown_elements(html: str) -> list[str]:
+    first, *more = html.split("<!--")
+    seen = "".join((first, *(piece.partition("-->")[2] for piece in more)))
+    return sorted(set(_UNKNOWN.findall(seen)))

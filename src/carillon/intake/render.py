@@ -13,9 +13,9 @@ from carillon.domain.intents import canonical
 from carillon.domain.notifications import Message, Template
 from carillon.intake.carried_fields import check_fields, has_tags, leaves, with_fields
 from carillon.intake.jinja.budget import Budget
-from carillon.intake.jinja.engine import read_data, render, variables
+from carillon.intake.jinja.engine import place_in, read_data, render, variables
 from carillon.intake.jinja.formats import Person
-from carillon.intake.links import scripted, unsafe_link
+from carillon.intake.links import scripted, unsafe_at, unsafe_link
 from carillon.intake.markup import remembered_spots, unfit
 
 MAX_RENDERED = 256 * 1024
@@ -152,10 +152,10 @@ def _render_jinja(
     budget = Budget(person, made.messages, strict=on_missing == "error", quick=quick)
     rich = None if made.html is None else render(made.html, read, budget)
     # What the template itself says was looked at when it was saved.
-    unsafe = None if rich is None or made.html is None or not made.html.links else unsafe_link(rich)
-    if unsafe is not None:
+    if rich is not None and made.html is not None and made.html.links and (unsafe := unsafe_link(rich)) is not None:
         said = f"a link would begin with {unsafe} but links begin with https:, mailto: or the like"
-        raise BadIntent("TEMPLATE_RENDER_ERROR", said, field="data")
+        place = place_in(made.html, read, budget, unsafe_at)
+        raise BadIntent("TEMPLATE_RENDER_ERROR", said, field="data", place=place)
     message = Message(
         text=render(made.text, read, budget),
         subject=None if made.subject is None else render(made.subject, read, budget).strip(),

@@ -7,6 +7,8 @@ folders of these channels `push.json` or `inApp.json`. `_layouts/<key>/` and
 `<key>/category` names the category of the key.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,23 +39,40 @@ class TemplateNotes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     default_variables: dict[str, Any] = {}
 
 
-def read_folder(root: Path, default_locale: str) -> dict[Place, Template]:
-    """Every template of a folder, layouts, partials and catalogues among them; raises ConfigurationError."""
+def read_folder(root: Path, default_locale: str, faults: list[str] | None = None) -> dict[Place, Template]:
+    """Every template of a folder, layouts, partials and catalogues among them; raises ConfigurationError.
+
+    With `faults` it reads on behind a template that is wrong, and says there what is wrong.
+    """
     found: dict[Place, Template] = {}
     folders = {file.parent for ending in ("tmpl", "jinja") for file in root.glob(f"*/*/*/*.{ending}")}
     for folder in sorted(folders):
-        template = _read_one(folder)
-        found[template.code, template.channel, template.locale] = template
+        with noted(faults):
+            template = _read_one(folder)
+            found[template.code, template.channel, template.locale] = template
     for name, kind in SHARED.items():
         for folder in sorted({file.parent for file in root.glob(f"{name}/*/*.jinja")}):
-            parts = _jinja_parts(folder, f"{name}/{folder.name}")
-            found[folder.name, SHARED_CHANNEL, default_locale] = _jinja(
-                (folder.name, SHARED_CHANNEL, default_locale), parts, TemplateNotes(kind=kind), {}
-            )
+            with noted(faults):
+                parts = _jinja_parts(folder, f"{name}/{folder.name}")
+                found[folder.name, SHARED_CHANNEL, default_locale] = _jinja(
+                    (folder.name, SHARED_CHANNEL, default_locale), parts, TemplateNotes(kind=kind), {}
+                )
     for file in sorted(root.glob(f"{LOCALES}/*.po")):
-        template = _catalogue(file)
-        found[template.code, template.channel, template.locale] = template
+        with noted(faults):
+            template = _catalogue(file)
+            found[template.code, template.channel, template.locale] = template
     return found
+
+
+@contextmanager
+def noted(faults: list[str] | None) -> Iterator[None]:
+    """Keep what is wrong with a template among the faults; raise it if there is no list of them."""
+    try:
+        yield
+    except ConfigurationError as error:
+        if faults is None:
+            raise
+        faults.append(str(error))
 
 
 def _read_one(folder: Path) -> Template:
@@ -122,12 +141,23 @@ def _jinja_parts(folder: Path, where: str) -> dict[str, str]:
 def _category(folder: Path) -> str | None:
     """The category of the code, from the file beside its locales."""
     file = folder.parent.parent / "category"
-    return file.read_text(encoding="utf-8").strip() or None if file.exists() else None
+    return _content(file).strip() or None if file.exists() else None
 
 
 def _text(file: Path) -> str:
     # Editors end files with a line break; a subject with one would be refused as two lines.
-    return file.read_text(encoding="utf-8").rstrip("\n")
+    return _content(file).rstrip("\n")
+
+
+def _content(file: Path) -> str:
+    shown = "/".join(file.parts[-4:])
+    try:
+        # Some editors begin a file with a mark that is no part of its text.
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{shown}: the file is not UTF-8") from None
+    except OSError as error:
+        raise ConfigurationError(f"{shown}: the file cannot be read: {error.strerror}") from None
 
 
 def _jinja(place: Place, parts: dict[str, str], about: TemplateNotes, sample: dict[str, Any]) -> Template:
@@ -152,13 +182,13 @@ def _json(file: Path, kind: type[Read]) -> Read | None:
     if not file.exists():
         return None
     try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
+        return msgspec.json.decode(_content(file), type=kind)
     except msgspec.DecodeError as error:
         raise ConfigurationError(f"{'/'.join(file.parts[-4:])}: {error}") from None
 
 
 def _catalogue(file: Path) -> Template:
-    text = file.read_text(encoding="utf-8")
+    text = _content(file)
     try:
         read_messages(file.stem, text)
     except BadTemplate as error:

@@ -12,7 +12,7 @@ from carillon.domain.ports import Clock
 from carillon.domain.templates import Gap, TemplateLedger, gaps
 from carillon.intake.jinja.ready import Composer, Find, Variants, needs
 from carillon.intake.rendering import composing
-from carillon.intake.template_files import Place, read_folder
+from carillon.intake.template_files import Place, noted, read_folder
 
 Key = tuple[str | None, str]
 """A tenant and a template's key."""
@@ -35,8 +35,12 @@ class FileTemplates:
         templates: Mapping[Place, Template],
         composer: Composer | None = None,
         beneath: Mapping[Place, Template] | None = None,
+        faults: list[str] | None = None,
     ) -> None:
-        """`beneath` are layouts, partials and catalogues that templates may use and that are not among them."""
+        """`beneath` are layouts, partials and catalogues that templates may use and that are not among them.
+
+        Raises ConfigurationError for a template that does not compile, or says it in `faults` and leaves it out.
+        """
         self._beneath = beneath or {}
         self._raw: dict[str, dict[tuple[str, str], Template]] = {}
         for (code, channel, locale), template in sorted(templates.items()):
@@ -46,18 +50,23 @@ class FileTemplates:
         for place, template in sorted(templates.items()):
             if template.kind != "message":
                 continue
-            self._templates[place] = self._ready(template, composer or Composer())
-            self._variants.setdefault(place[0], []).append(place[1:])
+            with noted(faults):
+                self._templates[place] = self._ready(template, composer or Composer())
+                self._variants.setdefault(place[0], []).append(place[1:])
 
     @classmethod
     def read(
-        cls, *roots: Path, composer: Composer | None = None, beneath: Mapping[Place, Template] | None = None
+        cls,
+        *roots: Path,
+        composer: Composer | None = None,
+        beneath: Mapping[Place, Template] | None = None,
+        faults: list[str] | None = None,
     ) -> "FileTemplates":
         """Read every folder given; a later one overrides an earlier one."""
         found: dict[Place, Template] = {}
         for root in roots:
-            found |= read_folder(root, (composer or Composer()).default_locale)
-        return cls(found, composer, beneath)
+            found |= read_folder(root, (composer or Composer()).default_locale, faults)
+        return cls(found, composer, beneath, faults)
 
     def _ready(self, template: Template, composer: Composer) -> Template:
         try:

@@ -19,6 +19,7 @@ from carillon.domain.templates import (
     parse_accept_language,
     resolve_locale,
     unfit_parts,
+    warnings,
     wished_locale,
 )
 from carillon.upkeep.api.preferences import is_zone
@@ -30,8 +31,6 @@ FIELDS = {"subject": "subjectTemplate", "text": "bodyTemplate", "html": "htmlTem
 """The field of each part of a template."""
 INLINE = "inline"
 """The channel and the key of a template that is written in the request and names none."""
-LONG_SUBJECT = 150
-CUT_HTML = 100 * 1024
 
 
 class TemplateTools(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,17 +214,3 @@ def fields_given(channel: str | None, push: dict[str, Any] | None, in_app: dict[
             said = f"{name}: only a template of the channel {name} has it"
             raise Problem("VALIDATION_ERROR", said, details=[Detail(said, name)])
     return push or in_app or {}
-
-
-def warnings(template: Template, message: Message) -> list[str]:
-    """What is no error and yet worth a look before the template is used."""
-    found: list[str] = []
-    if template.channel == "email" and not message.subject:
-        found.append("the email has no subject")
-    if message.subject is not None and len(message.subject) > LONG_SUBJECT:
-        found.append(f"mail programs cut a subject of more than {LONG_SUBJECT} characters")
-    if message.html is not None and len(message.html.encode()) > CUT_HTML:
-        found.append("mail programs cut HTML of more than 100 KiB")
-    if not message.text.strip():
-        found.append("the text is empty")
-    return found
