@@ -87,7 +87,7 @@ class Route(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     next_attempt_at: str | None = None
     last_error: str | None = None
     gate: str | None = None
-    """What stopped a skipped route, such as `expired`, `category` or `suppressed`."""
+    """What stopped a skipped route, such as `expired` or `category`; `quiet_hours` while it waits for their end."""
     goal: str | None = None
     """What the chain of its person is tried for: delivered, read or acknowledged; None outside of chains."""
     redriven_by: int | None = None
