@@ -2,15 +2,17 @@
 
 import asyncio
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
 from carillon.border import fault
-from carillon.client import Accepted, Item, Notification, Rejected, SkippedRoute
+from carillon.client import Accepted, Explanation, Item, Notification, Rejected, SkippedRoute, WaitingCount
+from carillon.client.wire import waiting_body
 from carillon.compose import Ledger, Program
 from carillon.compose.from_settings import categories
 from carillon.compose.intake import IntakePart
@@ -19,15 +21,21 @@ from carillon.compose.providers import ProvidersPart
 from carillon.compose.receipts import receipt_rules
 from carillon.config.reading import load
 from carillon.domain.errors import BadIntent, CarillonError
+from carillon.domain.intents import Intent
 from carillon.doors.http.wire import Context, SendBody, reach_named, skipped_routes, to_intent
 from carillon.providers.sandbox import Sandbox
 from carillon.system import new_id
 from carillon.upkeep.api.notifications_wire import notification_view
 from carillon.upkeep.api.preferences import change_of, said_in_python
 from carillon.upkeep.api.receipts import ReceiptBody, receipt_of
+from carillon.upkeep.api.waiting import WaitingSelection, WaitingTimes, cancel_waiting, change_waiting
 from carillon.web import Problem
+from carillon.web.request import convert
 
 POLL_SECONDS = 0.05
+EMBEDDED = "embedded"
+"""The actor in the audit trail."""
+Selected = TypeVar("Selected", bound=WaitingSelection)
 
 
 class Embedded:
@@ -76,24 +84,8 @@ class Embedded:
 
     async def send_item(self, item: Item) -> Accepted:
         """The same for an Item."""
-        key = item.idempotency_key
-        if item.synchronous:
-            said = "an embedded Carillon is never synchronous: await wait() after the send"
-            raise Rejected(400, "SYNCHRONOUS_UNAVAILABLE", said, {"field": "synchronous"})
         try:
-            fields = msgspec.to_builtins(msgspec.structs.replace(item, idempotency_key=None))
-            body = msgspec.convert(fields, SendBody)
-            context = Context(
-                reach=reach_named(body),
-                correlation_id=new_id(),
-                idempotency_key=key,
-                trace_id=None,
-                accept_language=None,
-            )
-            acceptance = await self.program.part(IntakePart).intake.accept(to_intent(body, context))
-        except msgspec.ValidationError as error:
-            wrong = fault(error, SendBody)
-            raise Rejected(400, "VALIDATION_ERROR", wrong.sentence, {"field": wrong.field}) from None
+            acceptance = await self.program.part(IntakePart).intake.accept(_intent(item))
         except BadIntent as error:
             raise Rejected(400, error.code, str(error), {"field": error.field}) from None
         return Accepted(
@@ -105,6 +97,28 @@ class Embedded:
                 msgspec.to_builtins(skipped_routes(acceptance.suppressed, acceptance.gated)), list[SkippedRoute]
             ),
         )
+
+    async def explain(self, template_key: str, /, **about: Any) -> Explanation:  # noqa: ANN401 - fields of Item
+        """What would happen to the notification, gate by gate; nothing is sent."""
+        try:
+            intent = _intent(Item(template_key=template_key, **about))
+        except BadIntent as error:
+            raise Rejected(400, error.code, str(error), {"field": error.field}) from None
+        return await self.program.part(IntakePart).explainer().explain(intent, {"mode": "queued"})
+
+    async def cancel(self, notification_id: str) -> int:
+        """Cancel the routes that no worker has claimed; returns their number."""
+        return await self._ledger.cancel(notification_id)
+
+    async def cancel_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
+        """As carillon.client.Client.cancel_waiting."""
+        body = _said(WaitingSelection, {**selected, "dry_run": dry_run})
+        return await _checked(cancel_waiting(self._ledger, body, EMBEDDED))
+
+    async def change_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
+        """As carillon.client.Client.change_waiting."""
+        body = _said(WaitingTimes, {**selected, "dry_run": dry_run})
+        return await _checked(change_waiting(self._ledger, body, time.time(), EMBEDDED))
 
     async def get(self, notification_id: str) -> Notification | None:
         """The notification as it stands now, with every attempt."""
@@ -146,8 +160,7 @@ class Embedded:
                 said_in_python(wishes), known, tuple(self._settings.preferences.holidays), replace=replace
             )
         except Problem as problem:
-            field = problem.details[0].field if problem.details else None
-            raise Rejected(400, problem.code, problem.message, {"field": field}) from None
+            raise _rejected(problem) from None
         await self._ledger.change_preferences(tenant_id, user_id, change)
 
     async def hasten(self, seconds: float) -> int:
@@ -167,6 +180,46 @@ class Embedded:
     def _seen(self, story: Any) -> Notification:  # noqa: ANN401 - a ledger's rows
         view = notification_view(story, {"attempts"}, strict=self._settings.strict_receipts)
         return msgspec.convert(msgspec.to_builtins(view), Notification)
+
+
+def _intent(item: Item) -> Intent:
+    """What an item asks for; raises Rejected and BadIntent."""
+    if item.synchronous:
+        said = "an embedded Carillon is never synchronous: await wait() after the send"
+        raise Rejected(400, "SYNCHRONOUS_UNAVAILABLE", said, {"field": "synchronous"})
+    try:
+        body = msgspec.convert(msgspec.to_builtins(msgspec.structs.replace(item, idempotency_key=None)), SendBody)
+    except msgspec.ValidationError as error:
+        wrong = fault(error, SendBody)
+        raise Rejected(400, "VALIDATION_ERROR", wrong.sentence, {"field": wrong.field}) from None
+    context = Context(
+        reach=reach_named(body),
+        correlation_id=new_id(),
+        idempotency_key=item.idempotency_key,
+        trace_id=None,
+        accept_language=None,
+    )
+    return to_intent(body, context)
+
+
+def _said(kind: type[Selected], selected: Mapping[str, Any]) -> Selected:
+    """A selection of what waits, as the API reads it; raises Rejected."""
+    try:
+        return convert(msgspec.to_builtins(waiting_body(selected)), kind)
+    except Problem as problem:
+        raise _rejected(problem) from None
+
+
+async def _checked(work: Awaitable[WaitingCount]) -> WaitingCount:
+    try:
+        return await work
+    except Problem as problem:
+        raise _rejected(problem) from None
+
+
+def _rejected(problem: Problem) -> Rejected:
+    field = problem.details[0].field if problem.details else None
+    return Rejected(400, problem.code, problem.message, {"field": field})
 
 
 def _camel(name: str) -> str:

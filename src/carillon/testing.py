@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 import pytest
 
-from carillon.client import Accepted, Item, Notification, Route
+from carillon.client import Accepted, Explanation, Item, Notification, Route, WaitingCount
 from carillon.domain.timing import duration
 from carillon.embedded import Embedded, open_embedded
 from carillon.providers.sandbox import Captured, Drill, OutcomeWord
@@ -76,6 +76,22 @@ class Outbox:
     def wait(self, notification_id: str, timeout_seconds: float = PATIENCE_SECONDS) -> Notification:
         """As carillon.client.Client.wait."""
         return self._do(self._opened.wait(notification_id, timeout_seconds))
+
+    def explain(self, template_key: str, /, **about: Any) -> Explanation:  # noqa: ANN401 - fields of Item
+        """As carillon.client.Client.explain."""
+        return self._do(self._opened.explain(template_key, **about))
+
+    def cancel(self, notification_id: str) -> int:
+        """As carillon.client.Client.cancel."""
+        return self._do(self._opened.cancel(notification_id))
+
+    def cancel_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
+        """As carillon.client.Client.cancel_waiting."""
+        return self._do(self._opened.cancel_waiting(dry_run=dry_run, **selected))
+
+    def change_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
+        """As carillon.client.Client.change_waiting."""
+        return self._do(self._opened.change_waiting(dry_run=dry_run, **selected))
 
     def get_routes(self, notification_id: str) -> list[Route]:
         """The routes of a notification as they stand once nothing is due."""

@@ -89,6 +89,27 @@ def test_the_command_line_has_every_wish(client: Client, program: Program, folde
     assert "write it as key=comments" in str(command(folder, *words, "--digest", "comments"))
 
 
+@pytest.mark.req("P-945")
+@pytest.mark.parametrize("width", ["80", "200"])
+@pytest.mark.parametrize("more", [(), ("--all",)])
+def test_the_list_of_digests_can_be_read(
+    client: Client, program: Program, folder: Path, width: str, more: tuple[str, ...]
+) -> None:
+    prefer(client, "fay")
+    wish = {"digest": {"key": "[bold]comments", "window": "1h"}}
+    body = {"templateKey": "welcome", "channel": "push", "userId": "fay", "data": DATA, **wish}
+    assert client.call("POST", "/api/v1/notifications/send", body).status == 202
+    open_ = client.get("/api/v1/digests?open=true").body["items"]
+    (digest,) = [one for one in open_ if one["recipient"] == "user:fay"]
+    address = str(program.wait_ready(60)["addresses"][0])
+    environ = {**environment(folder), "COLUMNS": width}
+    shown = run_carillon(["digests", "list", "--url", address, *more], env=environ, cwd=folder, check=True).stdout
+    closes = digest["closesAt"]
+    for whole in (digest["id"], "user:fay", "[bold]comments", f"{closes[:10]} {closes[11:16]} UTC"):
+        assert any(whole in line for line in shown.splitlines()), shown
+    assert max(len(line) for line in shown.splitlines()) <= int(width)
+
+
 @pytest.mark.req("P-854")
 def test_the_command_line_shows_and_changes_preferences(client: Client, folder: Path) -> None:
     prefer(client, "dana", timeZone="Europe/Berlin")

@@ -3,7 +3,7 @@
 import itertools
 import json
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urljoin
 
 import pytest
 
@@ -66,6 +66,16 @@ def chosen(listo: Listo, user: str, tenant: str | None = None) -> Any:
 
 def text(reply: Reply) -> str:
     return bytes(reply.body).decode()
+
+
+@pytest.mark.req("P-943")
+@pytest.mark.parametrize("public", ["https://example.org", "https://example.org/messages"])
+def test_a_saved_page_leads_back_to_itself_behind_every_proxy(listo: Listo, user: str, public: str) -> None:
+    path = path_of(user)
+    saved = post(listo, path, "do=nothing")
+    assert saved.status == 303
+    assert urljoin(f"{public}{path}", saved.headers["location"]) == f"{public}{path}?saved=1"
+    assert urljoin(f"{public}{path}?saved=1", saved.headers["location"]) == f"{public}{path}?saved=1"
 
 
 @pytest.mark.req("P-210")

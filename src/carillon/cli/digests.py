@@ -1,6 +1,6 @@
 """`carillon digests`: which digests are open, and what became of the others."""
 
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
@@ -14,6 +14,7 @@ from carillon.cli.words import counted
 app = typer.Typer(help="See digests and the events that wait in them.", no_args_is_help=True)
 _PATH = "/api/v1/digests"
 PAGE = 200
+_WIDE = 130
 
 
 @app.command("list")
@@ -36,15 +37,29 @@ def list_(
     if not found["items"]:
         typer.echo("No digest is there." if all_ else "No digest is open.")
         return
-    table = Table(title=f"{len(found['items'])} of {counted(found['totalCount'], 'digest')}", title_justify="left")
-    for heading in ("digest", "recipient", "key", "channels", "events", "closes", "told"):
-        # Do not wrap ids: an operator copies them into the next command.
-        table.add_column(heading, overflow="fold", no_wrap=heading == "digest")
-    for one in found["items"]:
-        told = one["error"] or one["toldAt"] or ""
-        channels = ", ".join(one["channels"])
-        table.add_row(one["id"], one["recipient"], one["key"], channels, str(one["events"]), one["closesAt"], told)
-    Console(emoji=False).print(table)
+    console = Console(emoji=False)
+    table = _table(found["items"], found["totalCount"], wide=console.width >= _WIDE, told=all_)
+    console.print(table, markup=False)
+
+
+def _table(rows: list[dict[str, Any]], total: int, *, wide: bool, told: bool) -> Table:
+    """A row for each digest; where there is no room, recipient, key and channels are below the id."""
+    about = ["recipient", "key", "channels"]
+    table = Table(title=f"{len(rows)} of {counted(total, 'digest')}", title_justify="left")
+    for heading in ("digest", *(about if wide else ()), "events", "closes", *(("told",) if told else ())):
+        # Do not wrap ids and times: an operator copies them into the next command.
+        table.add_column(heading, overflow="fold", no_wrap=heading == "closes" or (wide and heading == "digest"))
+    for one in rows:
+        what = [one["recipient"], one["key"], ", ".join(one["channels"])]
+        first = [one["id"], *what] if wide else ["\n".join([one["id"], *what])]
+        last = [one["error"] or _minute(one["toldAt"])] if told else []
+        table.add_row(*first, str(one["events"]), _minute(one["closesAt"]), *last)
+    return table
+
+
+def _minute(time: str | None) -> str:
+    """A time of the API to the minute, as a table has room for it."""
+    return "" if time is None else f"{time[:10]} {time[11:16]} UTC"
 
 
 @app.command()

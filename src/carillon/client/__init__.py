@@ -14,6 +14,7 @@ from carillon.client.wire import (
     Route,
     SkippedRoute,
 )
+from carillon.domain.admin import WaitingCount
 from carillon.domain.content.mail import Attachment, Invitation
 from carillon.domain.content.parts import InAppAction, InAppParts, PushParts
 from carillon.domain.explain import Explanation
@@ -39,6 +40,7 @@ __all__ = [
     "Route",
     "SkippedRoute",
     "Unreachable",
+    "WaitingCount",
     "attachment",
 ]
 

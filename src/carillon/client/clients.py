@@ -15,6 +15,7 @@ import msgspec
 from carillon.client import wire
 from carillon.client.exchange import HttpExchange, Patience
 from carillon.client.wire import LARGEST_BATCH, Accepted, ApiRequest, Item, ItemAnswer, Notification, Page
+from carillon.domain.admin import WaitingCount
 from carillon.domain.explain import Explanation
 
 Answered = TypeVar("Answered")
@@ -72,6 +73,25 @@ class Client:
     def cancel(self, notification_id: str) -> int:
         """Cancel the routes that no worker has claimed; returns their number."""
         return self.run(wire.cancel(notification_id))
+
+    def cancel_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
+        """Cancel what waits: by `notification_id`, `idempotency_key`, `collapse_key`, or the filters of a search.
+
+        Everything that is given must match. `dry_run` counts first.
+        """
+        return self.run(wire.waiting("cancel", selected, dry_run=dry_run))
+
+    def change_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
+        """Give what waits another time: `scheduled_for`, `expires_at` or `ttl`; selected as in `cancel_waiting`."""
+        return self.run(wire.waiting("change", selected, dry_run=dry_run))
+
+    def prefer(self, user_id: str, tenant_id: str | None = None, **wishes: Any) -> None:  # noqa: ANN401 - fields
+        """Change a person's preferences: `categories`, `channels`, `contacts`, `time_zone`, `quiet_hours` and so on."""
+        self.run(wire.prefer(user_id, tenant_id, wishes))
+
+    def preference_link(self, user_id: str, tenant_id: str | None = None) -> str:
+        """The address of the person's own page, which needs no login: give it to that person only."""
+        return self.run(wire.preference_link(user_id, tenant_id))
 
     def report(
         self, notification_id: str, kind: str, *, channel: str | None = None, route_id: str | None = None
@@ -148,6 +168,25 @@ class AsyncClient:
     async def cancel(self, notification_id: str) -> int:
         """Cancel the routes that no worker has claimed; returns their number."""
         return await self._run(wire.cancel(notification_id))
+
+    async def cancel_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
+        """Cancel what waits: by `notification_id`, `idempotency_key`, `collapse_key`, or the filters of a search.
+
+        Everything that is given must match. `dry_run` counts first.
+        """
+        return await self._run(wire.waiting("cancel", selected, dry_run=dry_run))
+
+    async def change_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
+        """Give what waits another time: `scheduled_for`, `expires_at` or `ttl`; selected as in `cancel_waiting`."""
+        return await self._run(wire.waiting("change", selected, dry_run=dry_run))
+
+    async def prefer(self, user_id: str, tenant_id: str | None = None, **wishes: Any) -> None:  # noqa: ANN401 - fields
+        """Change a person's preferences: `categories`, `channels`, `contacts`, `time_zone`, `quiet_hours` and so on."""
+        await self._run(wire.prefer(user_id, tenant_id, wishes))
+
+    async def preference_link(self, user_id: str, tenant_id: str | None = None) -> str:
+        """The address of the person's own page, which needs no login: give it to that person only."""
+        return await self._run(wire.preference_link(user_id, tenant_id))
 
     async def report(
         self, notification_id: str, kind: str, *, channel: str | None = None, route_id: str | None = None

@@ -7,9 +7,11 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from carillon.domain.admin import WaitingCount
 from carillon.domain.content.mail import Attachment, Invitation
 from carillon.domain.content.parts import InAppParts, PushParts
 from carillon.domain.explain import Explanation
+from carillon.domain.people import under_api_names
 
 Row = TypeVar("Row")
 Status = Literal["queued", "sent", "delivered", "opened", "failed", "skipped"]
@@ -87,7 +89,7 @@ class Route(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     next_attempt_at: str | None = None
     last_error: str | None = None
     gate: str | None = None
-    """What stopped a skipped route, such as `expired`, `category` or `suppressed`."""
+    """What stopped a skipped route, such as `expired` or `category`; `quiet_hours` while it waits for their end."""
     goal: str | None = None
     """What the chain of its person is tried for: delivered, read or acknowledged; None outside of chains."""
     redriven_by: int | None = None
@@ -311,6 +313,49 @@ def cancel(notification_id: str) -> ApiRequest[int]:
         read=lambda answer: 0 if answer.status in _CONFLICT else _cancelled(answer.body).cancelled,
         understood=_CONFLICT,
     )
+
+
+def waiting(
+    verb: Literal["cancel", "change"], selected: Mapping[str, Any], *, dry_run: bool
+) -> ApiRequest[WaitingCount]:
+    """Cancel what waits, or give it the times among what is `selected`: what matched and what became of it."""
+    return ApiRequest(
+        method="POST",
+        path=f"{_NOTIFICATIONS}/{verb}",
+        body=msgspec.json.encode(waiting_body({**selected, "dry_run": dry_run})),
+        read=lambda answer: msgspec.json.decode(answer.body, type=WaitingCount),
+    )
+
+
+def waiting_body(selected: Mapping[str, Any]) -> dict[str, Any]:
+    """A selection of what waits under the names of the API."""
+    return {_camel(name): value for name, value in selected.items() if value is not None}
+
+
+def prefer(user_id: str, tenant_id: str | None, wishes: Mapping[str, Any]) -> ApiRequest[None]:
+    """Change a person's preferences; what is not named stays."""
+    query = "" if tenant_id is None else f"?{urlencode({'tenantId': tenant_id})}"
+    return ApiRequest(
+        method="PATCH",
+        path=f"/api/v1/preferences/user/{_in_path(user_id)}{query}",
+        body=msgspec.json.encode(under_api_names(wishes)),
+        read=lambda _answer: None,
+    )
+
+
+def preference_link(user_id: str, tenant_id: str | None) -> ApiRequest[str]:
+    """The address of a person's own page."""
+    query = "" if tenant_id is None else f"?{urlencode({'tenantId': tenant_id})}"
+    return ApiRequest(
+        method="POST",
+        path=f"/api/v1/people/{_in_path(user_id)}/preference-link{query}",
+        read=lambda answer: str(msgspec.json.decode(answer.body)["url"]),
+    )
+
+
+def _in_path(user_id: str) -> str:
+    """Servers decode a path once before they divide it: a slash inside an id is encoded twice."""
+    return quote(user_id.replace("/", "%2F"), safe="")
 
 
 def report(notification_id: str, kind: str, channel: str | None, route_id: str | None) -> ApiRequest[str]:

@@ -246,20 +246,15 @@ class IntakePart(Part):
     def endpoints(self) -> list[Endpoint]:
         settings, chains, ledger = self._process.settings, self._process.chains, self._ledger.ledger
         rules, breakers = from_settings.plan_rules(settings, chains), self._breakers.breakers
-        terms = from_settings.suppression_terms(settings)
-        admissions = Admissions(self._providers.providers, breakers, self._breakers.targets, self._process.clock)
-        explainer = Explainer(
-            self.intake, ledger, breakers, rules, self._process.clock, targets=admissions, terms=terms
-        )
         synchronous = None if self.synchronous is None else self.synchronous.door()
-        found = http_door.endpoints(self.intake, synchronous=synchronous, explains=explainer)
+        found = http_door.endpoints(self.intake, synchronous=synchronous, explains=self.explainer())
         lanes = from_settings.lanes(settings)
         found += api.endpoints(
             ledger,
             chains,
             lanes,
             groups=rules.groups,
-            waits_for=Waits(admissions.waits_for, breakers, chains, self._process.clock),
+            waits_for=Waits(self._admissions().waits_for, breakers, chains, self._process.clock),
             strict_receipts=settings.strict_receipts,
         )
         found += event_endpoints(settings, self.intake)
@@ -271,6 +266,23 @@ class IntakePart(Part):
         reported = partial(observe_receipts, observer=self._process.observe)
         found += receipts_api.endpoints(ledger, receipts.receipt_rules(settings, chains), reported)
         return [*found, *self._administration(rules.categories)]
+
+    def explainer(self) -> Explainer:
+        """Explains requests as this process would meet them now."""
+        settings = self._process.settings
+        return Explainer(
+            self.intake,
+            self._ledger.ledger,
+            self._breakers.breakers,
+            from_settings.plan_rules(settings, self._process.chains),
+            self._process.clock,
+            targets=self._admissions(),
+            terms=from_settings.suppression_terms(settings),
+        )
+
+    def _admissions(self) -> Admissions:
+        breakers = self._breakers
+        return Admissions(self._providers.providers, breakers.breakers, breakers.targets, self._process.clock)
 
     def _administration(self, categories: Categories) -> list[Endpoint]:
         """What administrators and operators do by hand, and see of providers and endpoints."""

@@ -176,7 +176,7 @@ class AuditLedger(Protocol):
         ...
 
 
-class WaitingCount(msgspec.Struct, frozen=True, kw_only=True):
+class WaitingCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What matched a selection of waiting notifications, and what became of it."""
 
     notifications: int = 0

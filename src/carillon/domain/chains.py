@@ -60,6 +60,7 @@ def chained(
         held = None
         if step == 0:
             times[route.recipient_ref] = starts
+            held = route.not_before_ms
         else:
             due = times[route.recipient_ref] + after
             held = quiet(route.recipient_ref, due)

@@ -96,7 +96,7 @@ class ExplainedRoute(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     suppression: dict[str, Any] | None = None
     """The suppression that the route would be skipped for."""
     gate: str | None = None
-    """What would skip it: `suppressed`, `category`; None where nothing does."""
+    """What would skip it: `suppressed`, `category`, `throttle`, `expired`; None where nothing does."""
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

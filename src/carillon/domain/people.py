@@ -1,8 +1,8 @@
 """People: their profiles and preferences."""
 
 import datetime as dt
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -30,6 +30,33 @@ class QuietHours(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The calendar of the settings whose days are quiet from midnight to midnight."""
     off_days: tuple[str, ...] = ()
     """The days of that calendar, `MM-DD` for every year or `YYYY-MM-DD`; never stored with a person."""
+
+
+_CAMEL = {
+    "preferred_locale": "preferredLocale",
+    "time_zone": "timeZone",
+    "quiet_hours": "quietHours",
+    "start_time": "startTime",
+    "end_time": "endTime",
+}
+
+
+def under_api_names(wishes: Mapping[str, Any]) -> dict[str, Any]:
+    """Preferences under their names in Python as the API writes them.
+
+    A channel may be a bool, and quiet hours may be `QuietHours`.
+    """
+    given = {_CAMEL.get(name, name): wanted for name, wanted in wishes.items()}
+    if isinstance(given.get("channels"), Mapping):
+        on = given["channels"].items()
+        given["channels"] = {name: {"isEnabled": wish} if isinstance(wish, bool) else wish for name, wish in on}
+    quiet = given.get("quietHours")
+    if isinstance(quiet, QuietHours):
+        # The days of a calendar are the settings' and not the person's.
+        quiet = {name: wish for name, wish in msgspec.structs.asdict(quiet).items() if name != "off_days"}
+    if isinstance(quiet, Mapping):
+        given["quietHours"] = {_CAMEL.get(name, name): wish for name, wish in quiet.items()}
+    return given
 
 
 def quiet_until(hours: QuietHours, unix_seconds: float) -> float | None:

@@ -23,7 +23,7 @@ from carillon.domain.intents import Intent
 from carillon.domain.notifications import Enrolment, Route, Status, route_due_ms
 from carillon.domain.people import quiet_until
 from carillon.domain.store import Row
-from carillon.domain.suppressions import SUPPRESSED
+from carillon.domain.suppressions import CLASSIFICATION, SUPPRESSED
 from carillon.domain.timing import EXPIRED
 
 MOST_REPEATS = 3
@@ -148,15 +148,25 @@ def chain_shown(intent: Intent, enrolment: Enrolment) -> dict[str, Any] | None:
 
 
 def explained_route(
-    route: Route, soonest: SimulatedRoute, latest: SimulatedRoute, now: float, *, synchronous: bool
+    route: Route,
+    soonest: SimulatedRoute,
+    latest: SimulatedRoute,
+    now: float,
+    *,
+    synchronous: bool,
+    held_by: dict[str, Any] | None,
 ) -> ExplainedRoute:
-    """What is said of a route; `soonest` and `latest` are its simulations with the shortest and the longest waits."""
+    """What is said of a route; `soonest` and `latest` are its simulations with the shortest and the longest waits.
+
+    `held_by` is the suppression that skips it at its acceptance.
+    """
     waits = soonest.attempts and soonest.attempts[0].at_seconds > 0.0
     outcome: RouteOutcome = "delivered" if synchronous else "queued"
     if soonest.ended is Status.SKIPPED and soonest.reason != WAITS:
         outcome = "skipped"
     elif soonest.ended is Status.DEAD_LETTER and not soonest.attempts:
         outcome = "failed"
+    over = soonest.ended is Status.SKIPPED and soonest.reason == EXPIRY.reason
     shown = _until_it_repeats(soonest)
     probing = len(shown) < len(soonest.attempts)
     return ExplainedRoute(
@@ -170,6 +180,8 @@ def explained_route(
         attempts=_rows(shown, latest.attempts, now),
         ends=None if soonest.ended is None else str(soonest.ended),
         because=PROBING if probing else soonest.reason,
+        suppression=held_by,
+        gate=CLASSIFICATION if held_by else route.skipped_by or (EXPIRED if over else None),
     )
 
 

@@ -251,12 +251,9 @@ class Explainer:
             else:
                 simulation.queued(routes)
             simulated.append(routes)
+        sync = intent.synchronous
         explained = [
-            msgspec.structs.replace(
-                explained_route(route, soonest, latest, now, synchronous=intent.synchronous),
-                suppression=suppressed.get(route.route_id),
-                gate=CLASSIFICATION if route.route_id in suppressed else route.skipped_by,
-            )
+            explained_route(route, soonest, latest, now, synchronous=sync, held_by=suppressed.get(route.route_id))
             for route, soonest, latest in zip(enrolment.routes, *simulated, strict=True)
         ]
         self._lane(walk, intent, enrolment, explained)

@@ -103,7 +103,13 @@ def _in_chains(intent: Intent, notification: Notification, routes: list[Route], 
 
     scheduled = notification.scheduled_for_ms
     starts = now if scheduled is None else max(now, scheduled / 1000)
-    return chained(routes, intent.timing, starts, notification.expires_at_ms, quiet)
+    return chained(_held(intent, routes), intent.timing, starts, notification.expires_at_ms, quiet)
+
+
+def _held(intent: Intent, routes: list[Route]) -> list[Route]:
+    """The routes with the end of the quiet hours that move the notification, which their stories name."""
+    ends = intent.timing.quiet_until_ms
+    return routes if ends is None else [msgspec.structs.replace(one, not_before_ms=ends) for one in routes]
 
 
 def _collapse(intent: Intent) -> Collapse | None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from carillon.domain.chains import moved_up
 from carillon.domain.claims import Settled, Settlement
-from carillon.domain.notifications import Enrolment, route_due_ms
+from carillon.domain.notifications import Enrolment, Status, route_due_ms
 from carillon.domain.ports import Signal
 from carillon.domain.receipts import OverdueReceipt
 from carillon.domain.store import Ask, Engine, Row, Steps
@@ -12,8 +12,12 @@ from carillon.domain.verdicts import Bury, Finish, Skip
 
 
 def laid(batch: Sequence[Enrolment], written: Collection[str]) -> Steps[None]:
-    """Note the chains of the new notifications; what a suppression has skipped leaves its time to the next channel."""
-    new = [each for each in batch if each.notification.notification_id in written and has_chain(each)]
+    """Note chains and quiet hours of the new notifications.
+
+    In a chain, what a suppression has skipped leaves its time to the next channel.
+    """
+    told = [each for each in batch if each.notification.notification_id in written]
+    new = [each for each in told if has_chain(each) or is_held(each)]
     if not new:
         return
     ids = [each.notification.notification_id for each in new]
@@ -27,9 +31,10 @@ def laid(batch: Sequence[Enrolment], written: Collection[str]) -> Steps[None]:
         for planned in each.routes:
             route = placed.get(planned.route_id, planned)
             moved = route.step is not None and route.step != planned.step
+            held = None if route.route_id in gone else route.not_before_ms
             lines.append(
                 {"notification_id": name, "route_id": route.route_id, "goal": route.goal, "step": route.step}
-                | {"due_ms": route_due_ms(each, route), "not_before_ms": route.not_before_ms, "moved": moved}
+                | {"due_ms": route_due_ms(each, route), "not_before_ms": held, "moved": moved}
             )
     yield Ask("chain_lay", each=sorted(lines, key=lambda line: (line["notification_id"], line["route_id"])))
 
@@ -37,6 +42,11 @@ def laid(batch: Sequence[Enrolment], written: Collection[str]) -> Steps[None]:
 def has_chain(each: Enrolment) -> bool:
     """Whether storing it lays a chain: all its routes have the goal, or none."""
     return bool(each.routes) and each.routes[0].goal is not None
+
+
+def is_held(each: Enrolment) -> bool:
+    """Whether quiet hours hold a route of it, which its story names."""
+    return any(route.not_before_ms is not None and route.status is Status.PENDING for route in each.routes)
 
 
 def changed(notification_ids: Collection[str]) -> Steps[list[Row]]:

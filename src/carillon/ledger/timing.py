@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from carillon.domain.notifications import Accepted, Enrolled, Enrolment
 from carillon.domain.store import Ask, Row, Steps
 from carillon.domain.timing import COLLAPSED, Stop
-from carillon.ledger.chains import has_chain, laid
+from carillon.ledger.chains import has_chain, is_held, laid
 from carillon.ledger.digests import joined
 from carillon.ledger.throttles import ThrottleCounts
 
@@ -17,7 +17,7 @@ Stopped = tuple[str, Stop]
 
 def has_timing(each: Enrolment) -> bool:
     """Whether storing it changes rows beside its own."""
-    return each.collapse is not None or bool(each.digests) or bool(each.throttles) or has_chain(each)
+    return each.collapse is not None or bool(each.digests) or bool(each.throttles) or has_chain(each) or is_held(each)
 
 
 def stored(

@@ -102,6 +102,7 @@ WHERE n.notification_id = ANY (:notification_ids::text[]) AND n.stopped IS NULL;
 --   attempt_count           a route that was tried waits for its retry, not for its schedule.
 --   turn                    a route that stood in the turns waits for its new time.
 --   behind                  the later channels of a chain keep their distance from the first.
+--   greatest                what was due at its old expiry, to be skipped, is due at its own time again.
 WITH taken AS (
     DELETE FROM due d USING routes r
     WHERE r.notification_id = ANY (:notification_ids::text[]) AND r.status = 'pending' AND r.attempt_count = 0
@@ -110,9 +111,10 @@ WITH taken AS (
 )
 UPDATE routes r
 SET next_attempt_at = least(
-        coalesce(to_timestamp(:scheduled_for_ms::float8 / 1000.0) + first.behind, r.next_attempt_at), n.expires_at),
+        coalesce(to_timestamp(:scheduled_for_ms::float8 / 1000.0) + first.behind,
+                 greatest(r.next_attempt_at, r.not_before, CASE WHEN coalesce(r.step, 0) = 0 THEN n.scheduled_for END)), n.expires_at),
     budget_since = coalesce(to_timestamp(:scheduled_for_ms::float8 / 1000.0) + first.behind, r.budget_since), turn = NULL, ticket = NULL,
-    not_before = NULL, updated_at = clock_timestamp()
+    not_before = CASE WHEN :scheduled_for_ms::float8 IS NULL THEN r.not_before END, updated_at = clock_timestamp()
 FROM records n
 JOIN (
     SELECT w.notification_id, w.route_id,

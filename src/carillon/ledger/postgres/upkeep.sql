@@ -10,8 +10,10 @@ ORDER BY accepted_at DESC, notification_id DESC;
 -- `held_by`, `held_since`, `held_until`: the lease of a claim under a ticket. `redriven_by`: the last redrive.
 -- `group_calls`: how many claims hold a place of the group that a route in the turns waits for; for a claim of a group with a cap, how
 -- many go before it. Who claims ahead calls in the order of claiming, and calls at least the first of its claims.
+-- `in_quiet_hours`: it waits for their end, or expires before.
 SELECT r.*, held.owner AS held_by, held.claimed_at AS held_since, held.expires_at AS held_until, r.ticket AS held_token,
        r.attempt_count + 1 AS held_attempt,
+       r.status = 'pending' AND r.not_before > clock_timestamp() AND r.next_attempt_at <= r.not_before AS in_quiet_hours,
        CASE WHEN r.grp < 0 AND (r.turn IS NOT NULL OR (r.ticket IS NOT NULL AND held.owner IS NULL)) AND r.next_attempt_at IS NOT NULL
            THEN (SELECT coalesce(sum(cardinality(l.tickets)), 0) FROM leases l WHERE l.grp = r.grp)
                 + (SELECT count(*) FROM routes g

@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 from carillon.domain.content.shown import MessageView, message_view
 from carillon.domain.notifications import Message, Status, Story
 from carillon.domain.receipts import ReceiptKind
+from carillon.domain.timing import QUIET_HOURS
 from carillon.web.paging import Cursor
 from carillon.web.problems import rfc3339_ms
 
@@ -105,7 +106,10 @@ class RouteView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     failed_at: str | None
     skipped_at: str | None
     gate: str | None
-    """What stopped a skipped route: `expired`, `collapsed`, `category`, `suppressed` and so on; `skipped` is none."""
+    """What stopped a skipped route: `expired`, `collapsed`, `category`, `suppressed` and so on; `skipped` is none.
+
+    `quiet_hours` on a queued route that waits for their end.
+    """
     goal: str | None
     """What the chain of its person is tried for; null outside of chains."""
     redriven_by: int | None
@@ -319,6 +323,7 @@ def _calls(route: Row, attempts: Sequence[Row]) -> int:
 
 def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[str], *, strict: bool) -> RouteView:
     own = [attempt for attempt in attempts if attempt["route_id"] == row["route_id"]]
+    quiet = bool(row["in_quiet_hours"])
     return RouteView(
         route_id=row["route_id"],
         channel=row["channel"],
@@ -328,7 +333,7 @@ def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[st
         max_attempts=row["max_attempts"],
         provider=row["provider"],
         next_attempt_at=_time(row["next_attempt_at"]),
-        waits_for=row.get("waits_for"),
+        waits_for=f"the end of quiet hours at {_time(row['not_before'])}" if quiet else row.get("waits_for"),
         last_error=row["last_error_message"],
         last_error_at=_time(row["last_error_at"]),
         locale=row["resolved_locale"],
@@ -341,7 +346,7 @@ def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[st
         skipped_at=_time(row["skipped_at"]),
         goal=row["goal"],
         redriven_by=row["redriven_by"],
-        gate=row["last_error_classification"] if row["status"] == Status.SKIPPED else None,
+        gate=QUIET_HOURS if quiet else row["last_error_classification"] if row["status"] == Status.SKIPPED else None,
         suppression=_suppression(row),
         attempts=[_attempt_view(attempt) for attempt in own] if "attempts" in include else UNSET,
         message=_message(row) if "message" in include else UNSET,

@@ -9,7 +9,15 @@ from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.addresses import unfit
 from carillon.domain.consent import NAME, Categories, Category, refusal, switched_off
-from carillon.domain.people import CONTACTS, WEEKDAYS, PreferenceChange, PreferenceLedger, Preferences, QuietHours
+from carillon.domain.people import (
+    CONTACTS,
+    WEEKDAYS,
+    PreferenceChange,
+    PreferenceLedger,
+    Preferences,
+    QuietHours,
+    under_api_names,
+)
 from carillon.web import LONGEST_PERSON, About, Answer, Callers, Endpoint, Problem, Reply, Request, in_path, in_query
 from carillon.web.problems import Detail, rfc3339_ms
 from carillon.web.request import convert
@@ -23,13 +31,6 @@ Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 CategoryName = Annotated[str, Meta(pattern=NAME)]
 CategoryWishes = dict[Literal["email", "sms", "push", "inApp", "webhook", "sse"], bool | None]
 MOST_CATEGORIES = 200
-_CAMEL = {
-    "preferred_locale": "preferredLocale",
-    "time_zone": "timeZone",
-    "quiet_hours": "quietHours",
-    "start_time": "startTime",
-    "end_time": "endTime",
-}
 TenantId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,64}\Z")]
 _PATH = "/api/v1/preferences"
 _OWN = About(callers=Callers.KNOWN, oneself="needed")
@@ -271,18 +272,8 @@ def change_of(
 
 
 def said_in_python(said: Mapping[str, Any]) -> PreferencesBody:
-    """The body of the same wishes under their names in Python: a channel is a bool, quiet hours may be `QuietHours`."""
-    given = {_CAMEL.get(name, name): wanted for name, wanted in said.items()}
-    if isinstance(given.get("channels"), Mapping):
-        on = given["channels"].items()
-        given["channels"] = {name: {"isEnabled": wish} if isinstance(wish, bool) else wish for name, wish in on}
-    quiet = given.get("quietHours")
-    if isinstance(quiet, QuietHours):
-        # The days of a calendar are the settings' and not the person's.
-        quiet = {name: wish for name, wish in msgspec.structs.asdict(quiet).items() if name != "off_days"}
-    if isinstance(quiet, Mapping):
-        given["quietHours"] = {_CAMEL.get(name, name): wish for name, wish in quiet.items()}
-    return convert(msgspec.to_builtins(given), PreferencesBody)
+    """The body of the same wishes under their names in Python; raises Problem."""
+    return convert(msgspec.to_builtins(under_api_names(said)), PreferencesBody)
 
 
 def wishes(known: Mapping[str, Category], given: Mapping[str, CategoryWishes]) -> dict[str, dict[str, bool | None]]:

@@ -11,6 +11,7 @@ from carillon.domain.ports import Clock
 from carillon.domain.timing import timing_of
 from carillon.upkeep.api.notifications_wire import ChannelWord, Id, Moment
 from carillon.web import ADMINISTRATORS, Answer, Endpoint, Problem, Reply, Request
+from carillon.web.about import Reach
 from carillon.web.request import unix_ms
 
 _PATH = "/api/v1/notifications"
@@ -69,21 +70,36 @@ class _Waiting:
 
     async def cancel(self, request: Request) -> Reply:
         body = request.json(WaitingSelection)
-        filters = _filters(body, request)
-        if body.dry_run:
-            return _reply(await self._ledger.count_waiting(filters))
-        done = await self._ledger.cancel_waiting(filters)
-        await _record(self._ledger, request, "cancel_waiting", filters, done.done)
-        return _reply(done)
+        return _reply(await cancel_waiting(self._ledger, body, _actor(request), request.reach))
 
     async def change(self, request: Request) -> Reply:
         body = request.json(WaitingTimes)
-        filters, times = _filters(body, request), _times(body, self._clock)
-        if body.dry_run:
-            return _reply(await self._ledger.count_waiting(filters))
-        done = await self._ledger.change_waiting(filters, times)
-        await _record(self._ledger, request, "change_waiting", filters, done.done)
-        return _reply(done)
+        now = self._clock.wall()
+        return _reply(await change_waiting(self._ledger, body, now, _actor(request), request.reach))
+
+
+async def cancel_waiting(
+    ledger: ChangedWaiting, body: WaitingSelection, actor: str, reach: Reach | None = None
+) -> WaitingCount:
+    """Cancel what a caller selects and reaches, or count it; raises Problem."""
+    filters = _filters(body, reach)
+    if body.dry_run:
+        return await ledger.count_waiting(filters)
+    done = await ledger.cancel_waiting(filters)
+    await _record(ledger, "cancel_waiting", {"filters": filters, "done": done.done}, actor, reach)
+    return done
+
+
+async def change_waiting(
+    ledger: ChangedWaiting, body: WaitingTimes, now: float, actor: str, reach: Reach | None = None
+) -> WaitingCount:
+    """Give what a caller selects and reaches another time, or count it; raises Problem."""
+    filters, times = _filters(body, reach), _times(body, now)
+    if body.dry_run:
+        return await ledger.count_waiting(filters)
+    done = await ledger.change_waiting(filters, times)
+    await _record(ledger, "change_waiting", {"filters": filters, "done": done.done}, actor, reach)
+    return done
 
 
 def endpoints(ledger: ChangedWaiting, clock: Clock) -> list[Endpoint]:
@@ -119,7 +135,7 @@ def endpoints(ledger: ChangedWaiting, clock: Clock) -> list[Endpoint]:
     ]
 
 
-def _filters(body: WaitingSelection, request: Request) -> dict[str, Any]:
+def _filters(body: WaitingSelection, reach: Reach | None) -> dict[str, Any]:
     said = msgspec.structs.asdict(body)
     found = {_NAMES.get(name, name): said[name] for name in _PLAIN if said[name] is not UNSET}
     if body.accepted_after is not UNSET:
@@ -128,31 +144,29 @@ def _filters(body: WaitingSelection, request: Request) -> dict[str, Any]:
         found["accepted_before_ms"] = unix_ms(body.accepted_before, "acceptedBefore")
     if not found:
         raise Problem("VALIDATION_ERROR", "say which notifications: give an id, a key or a filter")
-    return found | request.reach.filters()
+    return found | ({} if reach is None else reach.filters())
 
 
-def _times(body: WaitingTimes, clock: Clock) -> WaitingChange:
+def _times(body: WaitingTimes, now: float) -> WaitingChange:
     said = {"expiresAt": body.expires_at, "ttl": body.ttl}
     try:
         timing = timing_of({name: value for name, value in said.items() if value is not UNSET})
     except BadIntent as error:
         raise Problem("VALIDATION_ERROR", str(error)) from None
     scheduled = None if body.scheduled_for is UNSET else unix_ms(body.scheduled_for, "scheduledFor")
-    expires = timing.expiry(clock.wall())
+    expires = timing.expiry(now)
     if scheduled is None and expires is None:
         raise Problem("VALIDATION_ERROR", "give scheduledFor, expiresAt or ttl")
     return WaitingChange(scheduled_for_ms=scheduled, expires_at_ms=expires)
 
 
-async def _record(ledger: ChangedWaiting, request: Request, action: str, filters: dict[str, Any], done: int) -> None:
-    await ledger.note_action(
-        AdminAction(
-            actor=request.caller.sub or "anonymous",
-            action=action,
-            tenant_id=request.reach.tenant_id,
-            detail={"filters": filters, "done": done},
-        )
-    )
+async def _record(ledger: ChangedWaiting, action: str, detail: dict[str, Any], actor: str, reach: Reach | None) -> None:
+    tenant_id = None if reach is None else reach.tenant_id
+    await ledger.note_action(AdminAction(actor=actor, action=action, tenant_id=tenant_id, detail=detail))
+
+
+def _actor(request: Request) -> str:
+    return request.caller.sub or "anonymous"
 
 
 def _reply(found: WaitingCount) -> Reply:

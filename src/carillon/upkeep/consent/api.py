@@ -96,7 +96,8 @@ class PersonPage:
             change = self._chosen(fields, known, held)
         await self._ledger.change_preferences(link.tenant_id or None, link.person, change)
         # A reload of the answer to a POST would send the form again.
-        return Reply(303, b"", {"Location": f"/u/{request.params['token']}?saved=1", "Referrer-Policy": "no-referrer"})
+        # The way back is relative: a proxy may serve the page under a path of its own.
+        return Reply(303, b"", {"Location": "?saved=1", "Referrer-Policy": "no-referrer"})
 
     async def link(self, request: Request) -> Reply:
         request.query(LinkQuery)

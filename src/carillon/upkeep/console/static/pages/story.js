@@ -113,7 +113,7 @@ function reason(one) {
 function ending(route) {
   const found = ENDS.filter(([name]) => route[name]).map(([name, word, mood]) =>
     h("li", { class: `dot ${mood}` }, h("b", { text: word }), " ", when(route[name]), reasonOf(name, route)));
-  if (route.waitsFor) found.push(h("li", { class: "dot wait" }, h("b", { text: "Waits" }), " ", route.waitsFor));
+  if (route.waitsFor) found.push(h("li", { class: "dot wait" }, h("b", { text: route.gate === "quiet_hours" ? "Waits for" : "Waits" }), " ", route.waitsFor));
   if (route.nextAttemptAt && !found.length) found.push(h("li", { class: "dot wait" }, h("b", { text: "Next attempt" }), " ", when(route.nextAttemptAt)));
   return found;
 }
