@@ -147,7 +147,7 @@ def _times(body: WaitingTimes, clock: Clock) -> WaitingChange:
 async def _record(ledger: ChangedWaiting, request: Request, action: str, filters: dict[str, Any], done: int) -> None:
     await ledger.note_action(
         AdminAction(
-            actor=request.caller.sub or "anonymous",
+            actor=request.caller.actor,
             action=action,
             tenant_id=request.reach.tenant_id,
             detail={"filters": filters, "done": done},
