@@ -71,6 +71,8 @@ class RemoteFailed(CarillonError):
     """The server did not answer or refused; the message says what to do."""
 
     status: int | None = None
+    body: dict[str, Any] | None = None
+    """The answer, if it was a JSON object."""
 
 
 def token_of(context: typer.Context, token: str | None, file: str | None) -> str | None:
@@ -134,8 +136,9 @@ def _opened(url: str, headers: dict[str, str], content: bytes | None) -> Any:  #
     try:
         return urllib.request.urlopen(request, timeout=PATIENCE_SECONDS)  # noqa: S310 - the option was checked
     except urllib.error.HTTPError as error:
-        failed = RemoteFailed(_reason(error) + _advice(error.code, headers))
-        failed.status = error.code
+        body = _object(error)
+        failed = RemoteFailed(_reason(error.code, body) + _advice(error.code, headers))
+        failed.status, failed.body = error.code, body
         raise failed from None
     except OSError as error:
         # urllib wraps what happened; its own words say nothing to a person.
@@ -146,13 +149,20 @@ def _opened(url: str, headers: dict[str, str], content: bytes | None) -> Any:  #
         raise RemoteFailed(f"no answer from {server}: {why}; {advice}") from None
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
+def _object(error: urllib.error.HTTPError) -> dict[str, Any] | None:
     try:
-        said = json.load(error)["error"]
-    except (ValueError, KeyError, TypeError):
+        found = json.load(error)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _reason(status: int, body: dict[str, Any] | None) -> str:
+    said = (body or {}).get("error")
+    if not isinstance(said, dict) or not {"code", "message"} <= said.keys():
         # A Carillon API always answers with JSON, so this listener serves probes alone.
-        none = "; it serves no API: galaxy and push-worker have none" if error.code == NOT_FOUND else ""
-        return f"the server answered {error.code}{none}"
+        none = "; it serves no API: galaxy and push-worker have none" if status == NOT_FOUND else ""
+        return f"the server answered {status}{none}"
     found = [item for item in said.get("details") or [] if item.get("message") != said["message"]]
     if len(found) == 1 and str(found[0].get("field")) in said["message"]:
         # A single detail repeats the message in another order.

@@ -20,6 +20,7 @@ from rich.text import Text
 from carillon.cli.options import AsJson, print_json
 from carillon.cli.plots import bar, sparkline
 from carillon.cli.remote import HERE, NOT_FOUND, Remote, RemoteFailed, Token, TokenFile, Url, token_of
+from carillon.cli.verdict import notes
 from carillon.cli.words import VERDICTS, counted
 
 STEP_SECONDS, STEPS = 10, 60
@@ -34,7 +35,8 @@ _WIDE, _NARROW, _GAP = 130, 60, 3
 _FEWEST, _HEADED = 2, 1
 _ROOMY = 29
 """From this height on, an empty line stands between the parts."""
-_LATE_SECONDS = 60
+_MOST_NOTES = 4
+"""How much of what needs attention a roomy screen names; another one names the worst."""
 _STATES = {"closed": "green", "half_open": "yellow", "open": "red"}
 
 
@@ -81,7 +83,9 @@ def look(remote: Remote) -> dict[str, Any]:
     pages, absent = surface["pages"], surface.get("absent", {})
     if "overview" in pages:
         seen["overview"] = remote.get("/api/v1/console/overview")
-        seen["providers"] = _providers_of(remote)
+        for name in ("providers", "pauses", "targets"):
+            seen[name] = _listed(remote, name)
+        seen["health"] = _health_of(remote)
     if "queues" in pages:
         seen["queues"] = remote.get("/ops/queues")["queues"]
     if len(seen) == 1 and "queues" in absent:
@@ -91,24 +95,33 @@ def look(remote: Remote) -> dict[str, Any]:
     return seen
 
 
-def _providers_of(remote: Remote) -> list[dict[str, Any]]:
-    """The providers with their breakers; none where the listener serves health and the console alone."""
+def _listed(remote: Remote, name: str) -> list[dict[str, Any]]:
+    """A list for operators; empty where the listener serves health and the console alone."""
     try:
-        return list(remote.get("/api/v1/admin/providers")["items"])
+        return list(remote.get(f"/api/v1/admin/{name}")["items"])
     except RemoteFailed as error:
         if error.status == NOT_FOUND:
             return []
         raise
 
 
-def screen(seen: dict[str, Any], url: str, width: int, height: int = ALL) -> RenderableType:
-    """The whole screen, most urgent first; troubles get the lines that are left of `height`."""
+def _health_of(remote: Remote) -> dict[str, Any]:
+    """The health of a server that is unwell is an answer, too."""
+    try:
+        return remote.get("/health")
+    except RemoteFailed as error:
+        return error.body or {}
+
+
+def screen(seen: dict[str, Any], url: str, width: int, height: int = ALL, trouble: str = "") -> RenderableType:
+    """The whole screen, most urgent first; troubles get the lines that are left of `height`. `trouble`: it is old."""
     if "overview" not in seen:
         return Group(_title(seen, url, width), *_queues(seen["queues"]))
     overview, wide = seen["overview"], width >= _WIDE
     column = (width - _GAP) // 2 if wide else width
     gap: list[RenderableType] = [Text("")] if height >= _ROOMY else []
-    above = [_title(seen, url, width), _verdict(overview), *gap]
+    verdict = _verdict(seen, trouble)
+    above = [_title(seen, url, width), *verdict[: _MOST_NOTES if gap else 1], *gap]
     left = [*_flow(overview["steps"], seen["at"], column), *gap, *_waiting(overview), *gap]
     right = [*_providers(seen["providers"], column), *gap]
     queues = _queues(seen["queues"]) if "queues" in seen else []
@@ -129,7 +142,7 @@ def _watch(remote: Remote, console: Console, every: float) -> None:
 
     def shown() -> RenderableType:
         # The last column of a terminal may wrap, the last line may scroll.
-        drawn = screen(seen, remote.url, console.width - 1, console.height - 1 - bool(trouble or paused))
+        drawn = screen(seen, remote.url, console.width - 1, console.height - 1 - bool(trouble or paused), trouble)
         note = trouble or ("paused; p goes on" if paused else "")
         style = "bold white on red" if trouble else "reverse"
         return Group(Text(f" {note} ", style=style, no_wrap=True, overflow="ellipsis"), drawn) if note else drawn
@@ -141,7 +154,7 @@ def _watch(remote: Remote, console: Console, every: float) -> None:
                 try:
                     seen, trouble = look(remote), ""
                 except RemoteFailed as error:
-                    # The server may restart: keep the last figures, with the error above them.
+                    # The server may restart: keep the last figures, and say above them that they are old.
                     trouble = str(error)
             live.update(shown(), refresh=True)
 
@@ -180,24 +193,13 @@ def _title(seen: dict[str, Any], url: str, width: int) -> RenderableType:
     return line
 
 
-def _verdict(overview: dict[str, Any]) -> RenderableType:
-    """One sentence: what is wrong, or that nothing is."""
-    failing, dead = overview.get("failing") or [], overview["deadLetters"]
-    text = Text(no_wrap=True, overflow="ellipsis")
-    if failing:
-        worst = max(failing, key=lambda one: one["failed"] / max(1, one["calls"]))
-        share = round(100 * worst["failed"] / max(1, worst["calls"]))
-        text.append(f"✖ {worst['channel']} fails: {share} % of {worst['calls']:,} by {worst['provider']}", "bold red")
-        text.append(f": {worst['error'] or 'no reason given'}", "red")
-        return text
-    late = max((lane["oldestDueSeconds"] or 0 for lane in overview["lanes"]), default=0)
-    if late > _LATE_SECONDS:
-        text.append(f"▲ work waits: the oldest is due for {late:,.0f} s", "bold yellow")
-    elif dead:
-        text.append(f"▲ {counted(dead, 'dead letter')} to look at: carillon dead-letters list", "bold yellow")
-    else:
-        text.append("● nothing fails, nothing is late", "bold green")
-    return text
+def _verdict(seen: dict[str, Any], trouble: str) -> list[RenderableType]:
+    """Sentences, the worst first: what is wrong, or that nothing is."""
+    if trouble:
+        # The verdict of an hour ago must not stand there in green.
+        return [Text(f"✖ what stands below is from {seen['at'][11:19]} UTC", "bold red", no_wrap=True)]
+    found: list[RenderableType] = [note.line for note in notes(seen)]
+    return found or [Text("● nothing fails, nothing is late", "bold green", no_wrap=True)]
 
 
 def _flow(steps: list[dict[str, Any]], at: str, width: int) -> list[RenderableType]:
@@ -255,7 +257,7 @@ def _providers(providers: list[dict[str, Any]], width: int) -> list[RenderableTy
     for one in providers:
         row = Text(no_wrap=True, overflow="ellipsis")
         row.append(f"{one['channel']:8} {one['provider']:{min(names, width // 4)}} ")
-        row.append(f"{one['state']:9} ", _STATES.get(one["state"], "dim"))
+        row.append(f"{one['state'].replace('_', ' '):9} ", _STATES.get(one["state"], "dim"))
         row.append(
             f"{one['attempts']:>9,} {'call ' if one['attempts'] == 1 else 'calls'} ", "" if one["attempts"] else "dim"
         )

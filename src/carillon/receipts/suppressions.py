@@ -222,7 +222,8 @@ class _Suppressions:
         own = [row for row in rows if row["tenant_id"] == tenant]
         if not own:
             raise Problem("CONFLICT", "it ended before it could be shown")
-        await self._noted(request, "suppress", tenant, body.channel, own[0]["suppression_id"])
+        reason = body.reason.replace(body.address, "the address")
+        await self._noted(request, "suppress", tenant, body.channel, own[0]["suppression_id"], reason=reason)
         return Reply(200, _view(own[0]))
 
     async def remove(self, request: Request) -> Reply:
@@ -247,14 +248,19 @@ class _Suppressions:
         await self._noted(request, "unsuppress", row["tenant_id"], row["channel"], row["suppression_id"])
         return Reply(200, Removed(1))
 
-    async def _noted(self, request: Request, action: str, tenant: str, channel: str, number: int | None) -> None:
+    async def _noted(
+        self, request: Request, action: str, tenant: str, channel: str, number: int | None, *, reason: str | None = None
+    ) -> None:
         """Who did it, in the audit trail: by the suppression's number, because the trail holds no address."""
-        subject = None if number is None else str(number)
-        actor = request.caller.sub or "operator"
-        detail = {"channel": channel}
-        await self._note(
-            AdminAction(actor=actor, action=action, tenant_id=tenant or None, subject=subject, detail=detail)
+        done = AdminAction(
+            actor=request.caller.actor,
+            action=action,
+            reason=reason,
+            tenant_id=tenant or None,
+            subject=None if number is None else str(number),
+            detail={"channel": channel},
         )
+        await self._note(done)
 
     def _end_of(self, text: str) -> int:
         moment = convert(text, dt.datetime, prefix="expiresAt")

@@ -173,6 +173,11 @@ class Caller(msgspec.Struct, frozen=True):
         return self.sub if self.service is None else None
 
     @property
+    def actor(self) -> str:
+        """Who the audit trail says did something by hand; without required credentials nobody has a name."""
+        return self.sub or "anonymous"
+
+    @property
     def kind(self) -> Literal["person", "service", "administrator", "operator"]:
         """One of the four kinds of callers."""
         if self.role == "admin":

@@ -4,12 +4,16 @@ const FIRST_WAIT_MS = 1000;
 const LONGEST_WAIT_MS = 30000;
 const MOST_AT_ONCE = 100;
 const MISSED_BEATS = 3;
+// Who asks is not known any more, or may not read this inbox.
+const REFUSALS = [401, 403];
 
 /**
- * Events: `notification` (detail: a new one), `change`, `connected`, `disconnected`, `gap`, `failed` (detail: the error).
+ * Events: `notification` (detail: a new one), `change`, `connected`, `disconnected`, `gap`, `refused` (nobody is signed in any
+ * more; detail: the error), `failed` (detail: the error; what was shown before is shown again).
  *
  * Options: `base` (where Carillon is served, "" for the page's own origin), `user` (whose inbox), `ticket` (an async
- * function that fetches a one-use ticket from your own backend; leave it out where nobody is asked who they are),
+ * function that fetches a one-use ticket from your own backend, and gives an empty text or throws an error with `status` 401
+ * where nobody is signed in; leave it out where nobody is asked who they are),
  * `acknowledge` (false leaves it to you), `pageSize`.
  */
 export class Inbox extends EventTarget {
@@ -24,6 +28,7 @@ export class Inbox extends EventTarget {
     this.loaded = false;
     this.connected = false;
     this.offline = false;
+    this.refused = false;
     this._base = base.replace(/\/$/, "");
     this._ticket = ticket;
     this._shown = null;
@@ -38,8 +43,10 @@ export class Inbox extends EventTarget {
     this._heardAt = null;
     this._watching = null;
     this._running = false;
+    this._renewing = null;
     this._away = () => this._lost(this._source);
     this._back = () => this._again(0);
+    this._seen = () => document.hidden || this._again(0);
   }
 
   /** Load the inbox and follow the stream; calling it again is harmless. */
@@ -48,6 +55,8 @@ export class Inbox extends EventTarget {
     this._running = true;
     addEventListener("offline", this._away);
     addEventListener("online", this._back);
+    // They may have signed in again in another tab, or opened the laptop.
+    document.addEventListener("visibilitychange", this._seen);
     await this._connect();
   }
 
@@ -55,6 +64,7 @@ export class Inbox extends EventTarget {
     this._running = false;
     removeEventListener("offline", this._away);
     removeEventListener("online", this._back);
+    document.removeEventListener("visibilitychange", this._seen);
     clearTimeout(this._timer);
     this._disconnect();
   }
@@ -63,9 +73,14 @@ export class Inbox extends EventTarget {
   async markRead(ids = null, read = true) {
     const touched = [...this.notifications, ...this.archived.notifications].filter((one) => ids === null || ids.includes(one.notification_id));
     const fresh = touched.filter((one) => one.is_read !== read && !one.is_archived).length;
-    for (const one of touched) one.is_read = read;
+    const changed = touched.filter((one) => one.is_read !== read);
+    const unread = this.unread;
+    for (const one of changed) one.is_read = read;
     this.unread = ids === null ? (read ? 0 : this.notifications.length) : Math.max(0, this.unread + (read ? -fresh : fresh));
-    await this._write("read", { notification_ids: ids, read });
+    await this._write("read", { notification_ids: ids, read }, () => {
+      for (const one of changed) one.is_read = !read;
+      this.unread = unread;
+    });
   }
 
   /** Move to the archive: these ids, or everything that is read; `archived` false moves back. */
@@ -74,11 +89,18 @@ export class Inbox extends EventTarget {
     const moved = from.filter((one) => (ids === null ? one.is_read : ids.includes(one.notification_id)));
     for (const one of moved) one.is_archived = archived;
     const unread = moved.filter((one) => !one.is_read).length;
-    this.unread = Math.max(0, this.unread + (archived ? -unread : unread));
+    const before = this.unread;
+    this.unread = Math.max(0, before + (archived ? -unread : unread));
     const left = from.filter((one) => !moved.includes(one));
     const gained = [...to, ...moved].sort(newestFirst);
     [this.notifications, this.archived.notifications] = archived ? [left, gained] : [gained, left];
-    await this._write("archive", { notification_ids: ids, archived });
+    await this._write("archive", { notification_ids: ids, archived }, () => {
+      for (const one of moved) one.is_archived = !archived;
+      const all = [...this.notifications, ...this.archived.notifications];
+      this.notifications = all.filter((one) => !one.is_archived).sort(newestFirst);
+      this.archived.notifications = all.filter((one) => one.is_archived).sort(newestFirst);
+      this.unread = before;
+    });
   }
 
   /** Load the next page of the inbox, or of its archive. */
@@ -113,10 +135,12 @@ export class Inbox extends EventTarget {
   async _connect() {
     try {
       // A ticket opens one stream: the browser's own reconnect would send a used one.
-      this._shown = this._ticket === null ? null : await this._ticket();
+      const shown = this._ticket === null ? null : await this._ticket();
+      if (this._ticket !== null && !shown) throw Object.assign(new Error("no ticket: nobody is signed in"), { status: 401 });
+      this._shown = shown;
       if (this._running) this._open();
     } catch (error) {
-      this._noConnection();
+      this._noConnection(error);
       this._again();
     }
   }
@@ -134,7 +158,17 @@ export class Inbox extends EventTarget {
     source.addEventListener("changed", () => this._load().catch(() => {}));
     source.addEventListener("gap", () => this._missed());
     source.addEventListener("closing", () => this._lost(source, FIRST_WAIT_MS * Math.random()));
-    source.onerror = () => this._lost(source);
+    source.onerror = () => (source.readyState === EventSource.CLOSED ? this._turnedAway(source) : this._lost(source));
+  }
+
+  /** The server answered, but not with a stream; an EventSource does not say with what. The inbox can be read all the same, or not. */
+  async _turnedAway(source) {
+    if (this._source !== source) return;
+    this._disconnect();
+    const error = await this._load().then(() => null, (failed) => failed);
+    if (this._source !== null || !this._running) return;
+    this._noConnection(error);
+    this._again();
   }
 
   /**
@@ -154,11 +188,12 @@ export class Inbox extends EventTarget {
     this._wait = FIRST_WAIT_MS;
     if (this._lastEventId === null) this._lastEventId = event.lastEventId;
     // What was marked elsewhere meanwhile is not in the stream.
-    const loaded = await this._load().then(() => true, () => false);
-    if (!loaded) this._lost(source);
+    const failed = await this._load().then(() => null, (error) => error);
+    if (failed !== null) this._lost(source, null, failed);
     if (this._source !== source) return;
     this.connected = true;
     this.offline = false;
+    this.refused = false;
     this._tell("connected");
     this._tell("change");
   }
@@ -207,16 +242,21 @@ export class Inbox extends EventTarget {
     if (this._acknowledges) this.acknowledge(id).catch(() => {});
   }
 
-  _lost(source, wait = null) {
+  _lost(source, wait = null, error = null) {
     if (source === null || this._source !== source) return;
     this._disconnect();
     // A stream that ends in order is opened again within a second: nobody needs to read of that.
-    if (wait === null) this._noConnection();
+    if (wait === null) this._noConnection(error);
     this._again(wait);
   }
 
-  _noConnection() {
+  _noConnection(error = null) {
+    const known = this.refused;
     this.offline = true;
+    this.refused = REFUSALS.includes(error?.status);
+    // Asking again and again does not sign anybody in.
+    if (this.refused) this._wait = LONGEST_WAIT_MS;
+    if (this.refused && !known) this._tell("refused", error);
     this._tell("change");
   }
 
@@ -238,14 +278,16 @@ export class Inbox extends EventTarget {
     }
   }
 
-  /** Write what is shown already; if that fails, show again what holds. */
-  async _write(what, body) {
+  /** Write what is shown already; if that fails, show again what holds, or what held before. */
+  async _write(what, body, undo) {
     this._tell("change");
     try {
       await this._ask("POST", this._path(what), body);
     } catch (error) {
+      undo();
       this._tell("failed", error);
-      await this._load().catch(() => {});
+      this._tell("change");
+      if (!REFUSALS.includes(error.status)) await this._load().catch(() => {});
     }
   }
 
@@ -264,11 +306,28 @@ export class Inbox extends EventTarget {
       options.headers["Content-Type"] = "application/json";
       options.body = JSON.stringify(body);
     }
-    const asked = new URLSearchParams(this._shown === null ? query : { ...query, ticket: this._shown });
     // The server reads a slash inside an id only if it is encoded twice.
-    const answer = await fetch(`${this._base}${path.replaceAll("%2F", "%252F")}?${asked}`, options);
-    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status}`);
-    return answer.json();
+    const spelled = `${this._base}${path.replaceAll("%2F", "%252F")}`;
+    const send = () => fetch(`${spelled}?${new URLSearchParams(this._shown === null ? query : { ...query, ticket: this._shown })}`, options);
+    const shown = this._shown;
+    let answer = await send();
+    if (answer.status === 401 && (await this._renewed(shown))) answer = await send();
+    if (answer.ok) return answer.json();
+    const error = Object.assign(new Error(`${method} ${path}: ${answer.status}`), { status: answer.status });
+    // The stream that is still open belongs to somebody who is signed out.
+    if (answer.status === 401) this._lost(this._source, null, error);
+    throw error;
+  }
+
+  /** A ticket ends after its time, as when a laptop slept: then another one opens another stream. False where there is none. */
+  async _renewed(ended) {
+    if (this._shown !== ended) return true;
+    // Where the stream of this ticket never opened, another ticket is not the answer.
+    if (this._ticket === null || !(this.connected || this._renewing)) return false;
+    // Several requests may end with one ticket.
+    this._renewing ??= (this._disconnect(), this._connect().finally(() => (this._renewing = null)));
+    await this._renewing;
+    return this._shown !== ended;
   }
 
   _tell(name, detail = null) {

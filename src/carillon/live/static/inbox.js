@@ -4,7 +4,7 @@ import { choices } from "./choices.js";
 import { Inbox } from "./client.js";
 import { placeIn, pressed, stopAt } from "./keys.js";
 import { SHEET } from "./style.js";
-import { Clock, content, element, icon, line, tool } from "./view.js";
+import { bone, Clock, content, element, icon, line, nothing, tool } from "./view.js";
 import { counted, directionOf, languageOf, LANGUAGES, said, wordsOf } from "./words.js";
 
 export { Inbox, LANGUAGES };
@@ -19,7 +19,7 @@ const MOST_COUNTED = 99;
  * Attributes: `user`, `base`, `mode`, `side` ("start" opens a bell's popover to the other side), `lang`, `theme` ("light" or
  * "dark"; otherwise as the system says), `page-size`. Properties: `ticket` (see Inbox), `words`. Without a `user` it is empty.
  * Events: `carillon-notification` (a new one came), `carillon-count` (detail: the unread ones), `carillon-open` (detail:
- * notification and url; preventDefault keeps the browser from following the link).
+ * notification and url; preventDefault keeps the browser from following the link), `carillon-refused` (nobody is signed in).
  */
 export class InboxElement extends HTMLElement {
   static observedAttributes = ["user", "base", "mode", "lang", "theme", "dir"];
@@ -118,7 +118,8 @@ export class InboxElement extends HTMLElement {
       this._speaker.textContent = said(this._words.fresh, { title: content(event.detail).title });
       this._send("carillon-notification", event.detail);
     });
-    this.inbox.addEventListener("failed", () => this._toast(this._words.failed));
+    this.inbox.addEventListener("failed", () => this._failed());
+    this.inbox.addEventListener("refused", () => this._send("carillon-refused", { user: this.inbox.user }));
     this._ticking = setInterval(() => this._soon(), MINUTE_MS);
     this._counted = null;
     this._show();
@@ -134,7 +135,7 @@ export class InboxElement extends HTMLElement {
     this._panel.addEventListener("keydown", (event) => this._key(event));
     this._heading = element("div", { class: "head", part: "header" });
     this._tabs = element("div", { class: "tabs", part: "tabs", role: "tablist" });
-    this._notice = element("div", { class: "notice", part: "notice", role: "status", text: words.offline, hidden: true });
+    this._notice = element("div", { class: "notice", part: "notice", role: "status", hidden: true });
     this._body = element("div", { class: "body", part: "body", id: "body" });
     this._foot = element("div", { class: "foot", role: "status" });
     this._panel.append(this._heading, this._tabs, this._notice, this._body, this._foot);
@@ -161,10 +162,11 @@ export class InboxElement extends HTMLElement {
   }
 
   _show() {
-    const { unread, offline } = this.inbox;
+    const { unread, offline, refused } = this.inbox;
     if (this._counted !== unread) this._send("carillon-count", (this._counted = unread));
     this.toggleAttribute("live", this.inbox.connected);
-    this._notice.hidden = !offline;
+    this._notice.hidden = !offline || (refused && !this.inbox.loaded);
+    this._notice.textContent = refused ? this._words.signedOutText : this._words.offline;
     if (this._bell) {
       const many = unread > MOST_COUNTED ? `${MOST_COUNTED}+` : String(unread);
       this._count.textContent = many;
@@ -219,7 +221,7 @@ export class InboxElement extends HTMLElement {
   async _turn(view) {
     this._view = view;
     this._focused = null;
-    if (view === "archive" && !this.inbox.archived.loaded) this.inbox.loadMore({ archived: true }).catch(() => this._toast(this._words.failed));
+    if (view === "archive" && !this.inbox.archived.loaded) this.inbox.loadMore({ archived: true }).catch(() => this._failed());
     const inside = this._heading.contains(this.shadowRoot.activeElement);
     this._show();
     if (inside) this.shadowRoot.querySelector(view === "choices" ? "[part~=go-back]" : "[part~=settings]")?.focus();
@@ -229,8 +231,9 @@ export class InboxElement extends HTMLElement {
   _showList() {
     const archived = this._view === "archive";
     const held = archived ? this.inbox.archived : this.inbox;
+    if (!held.loaded && this.inbox.refused) return this._body.replaceChildren(nothing("signedOut", this._words));
     if (!held.loaded) return this._body.replaceChildren(element("div", { "aria-busy": "true", "aria-label": this._words.loading }, ...[1, 2, 3].map(bone)));
-    if (!held.notifications.length) return this._body.replaceChildren(this._empty(archived));
+    if (!held.notifications.length) return this._body.replaceChildren(nothing(archived ? "emptyArchive" : "empty", this._words));
     const active = this._body.contains(this.shadowRoot.activeElement) ? this.shadowRoot.activeElement : null;
     const row = active?.closest("li") ?? null;
     const inRow = placeIn(row, active);
@@ -277,21 +280,19 @@ export class InboxElement extends HTMLElement {
       // Not disabled: a disabled button loses the focus.
       if (made.ariaDisabled === "true") return;
       made.ariaDisabled = "true";
-      this.inbox.loadMore({ archived }).catch(() => this._toast(this._words.failed)).finally(() => (made.ariaDisabled = null));
+      this.inbox.loadMore({ archived }).catch(() => this._failed()).finally(() => (made.ariaDisabled = null));
     });
     return made;
-  }
-
-  _empty(archived) {
-    const words = this._words;
-    const [title, text] = archived ? [words.emptyArchive, words.emptyArchiveText] : [words.empty, words.emptyText];
-    return element("div", { class: "empty", part: "empty" }, icon(archived ? "archive" : "bell"), element("b", { text: title }), element("span", { text }));
   }
 
   _archive(id) {
     this._place = this._items().findIndex((item) => item.dataset.id === id);
     this.inbox.archive([id]);
     this._toast(this._words.archivedOne, () => this.inbox.archive([id], false));
+  }
+
+  _failed() {
+    this._toast(this.inbox?.refused ? this._words.signedOutText : this._words.failed);
   }
 
   _toast(text, undo = null) {
@@ -365,21 +366,17 @@ export class InboxElement extends HTMLElement {
     try {
       const found = await this.inbox.choices(this._lang);
       const choose = (change) => this.inbox.choose(change).then(() => this._toast(words.saved));
-      const form = choices(found, words, choose, () => this._toast(words.failed));
+      const form = choices(found, words, choose, () => this._failed());
       if (this._view === "choices") this._body.replaceChildren(form);
     } catch {
       if (this.inbox) this._turn("inbox");
-      this._toast(words.failed);
+      this._failed();
     }
   }
 
   _send(name, detail, cancelable = false) {
     return this.dispatchEvent(new CustomEvent(name, { detail, bubbles: true, composed: true, cancelable }));
   }
-}
-
-function bone() {
-  return element("div", { class: "bone" }, element("i"), element("span", {}, element("i"), element("i")));
 }
 
 if (!customElements.get("carillon-inbox")) customElements.define("carillon-inbox", InboxElement);

@@ -30,7 +30,7 @@ async function post(path, body) {
 
 async function ticketFor(user) {
   const made = await post("/notifications/stream/tickets", { user_id: user });
-  if (!made.ok) throw new Error(`no ticket: ${made.status}`);
+  if (!made.ok) throw Object.assign(new Error(`no ticket: ${made.status}`), { status: made.status });
   return (await made.json()).ticket;
 }
 

@@ -91,6 +91,17 @@ export function line(notification, { words, clock, opened, tools }) {
   return item;
 }
 
+/** What stands where no notification is: why, and what to do. */
+export function nothing(why, words) {
+  const picture = icon(why === "emptyArchive" ? "archive" : "bell");
+  return element("div", { class: "empty", part: "empty" }, picture, element("b", { text: words[why] }), element("span", { text: words[`${why}Text`] }));
+}
+
+/** The shape of a notification that is being loaded. */
+export function bone() {
+  return element("div", { class: "bone" }, element("i"), element("span", {}, element("i"), element("i")));
+}
+
 function link(url, text, attributes, opened) {
   const outside = /^https?:/.test(url) ? { target: "_blank", rel: "noopener noreferrer" } : {};
   const made = element("a", { href: url, text, ...attributes, ...outside });

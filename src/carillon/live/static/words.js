@@ -8,6 +8,7 @@ const WORDS = {
     emptyArchive: "Nothing is archived", emptyArchiveText: "What you archive stays here.", offline: "No connection. Trying again…",
     failed: "That did not work. Try again.", archivedOne: "Archived", undo: "Undo", fresh: "New: {title}", always: "Always on",
     settingsText: "Choose what reaches you, and how.", noChoice: "There is nothing to choose here.", saved: "Saved", loading: "Loading",
+    signedOut: "You are signed out", signedOutText: "Sign in again to see your notifications.",
     email: "Email", sms: "Text message", push: "Push", inApp: "In the app", sse: "In the app",
   },
   de: {
@@ -17,6 +18,7 @@ const WORDS = {
     emptyArchive: "Das Archiv ist leer", emptyArchiveText: "Was Sie archivieren, bleibt hier.", offline: "Keine Verbindung. Neuer Versuch …",
     failed: "Das hat nicht geklappt. Bitte noch einmal.", archivedOne: "Archiviert", undo: "Rückgängig", fresh: "Neu: {title}", always: "Immer an",
     settingsText: "Wählen Sie, was Sie erreicht und wie.", noChoice: "Hier gibt es nichts zu wählen.", saved: "Gespeichert", loading: "Wird geladen",
+    signedOut: "Sie sind abgemeldet", signedOutText: "Melden Sie sich wieder an, um Ihre Mitteilungen zu sehen.",
     email: "E-Mail", sms: "SMS", push: "Push", inApp: "In der App", sse: "In der App",
   },
   es: {
@@ -26,6 +28,7 @@ const WORDS = {
     emptyArchive: "No hay nada archivado", emptyArchiveText: "Lo que archive se queda aquí.", offline: "Sin conexión. Reintentando…",
     failed: "No ha funcionado. Inténtelo de nuevo.", archivedOne: "Archivada", undo: "Deshacer", fresh: "Nueva: {title}", always: "Siempre activa",
     settingsText: "Elija qué le llega y cómo.", noChoice: "Aquí no hay nada que elegir.", saved: "Guardado", loading: "Cargando",
+    signedOut: "Su sesión ha terminado", signedOutText: "Inicie sesión de nuevo para ver sus notificaciones.",
     email: "Correo", sms: "SMS", push: "Push", inApp: "En la aplicación", sse: "En la aplicación",
   },
   fr: {
@@ -35,6 +38,7 @@ const WORDS = {
     emptyArchive: "Aucune archive", emptyArchiveText: "Ce que vous archivez reste ici.", offline: "Pas de connexion. Nouvel essai…",
     failed: "Cela n’a pas marché. Réessayez.", archivedOne: "Archivée", undo: "Annuler", fresh: "Nouvelle : {title}", always: "Toujours active",
     settingsText: "Choisissez ce qui vous parvient, et comment.", noChoice: "Il n’y a rien à choisir ici.", saved: "Enregistré", loading: "Chargement",
+    signedOut: "Votre session est terminée", signedOutText: "Reconnectez-vous pour voir vos notifications.",
     email: "E-mail", sms: "SMS", push: "Push", inApp: "Dans l’application", sse: "Dans l’application",
   },
   pt: {
@@ -44,6 +48,7 @@ const WORDS = {
     emptyArchive: "Não há nada arquivado", emptyArchiveText: "O que arquivar fica aqui.", offline: "Sem ligação. A tentar de novo…",
     failed: "Não funcionou. Tente de novo.", archivedOne: "Arquivada", undo: "Anular", fresh: "Nova: {title}", always: "Sempre ativa",
     settingsText: "Escolha o que recebe, e como.", noChoice: "Não há nada para escolher aqui.", saved: "Guardado", loading: "A carregar",
+    signedOut: "A sua sessão terminou", signedOutText: "Inicie sessão de novo para ver as suas notificações.",
     email: "E-mail", sms: "SMS", push: "Push", inApp: "Na aplicação", sse: "Na aplicação",
   },
   ar: {
@@ -53,6 +58,7 @@ const WORDS = {
     emptyArchive: "الأرشيف فارغ", emptyArchiveText: "ما تؤرشفه يبقى هنا.", offline: "لا يوجد اتصال. تجري إعادة المحاولة…",
     failed: "لم ينجح ذلك. حاول مرة أخرى.", archivedOne: "تمت الأرشفة", undo: "تراجع", fresh: "جديد: {title}", always: "مفعّل دائمًا",
     settingsText: "اختر ما يصلك وكيف يصلك.", noChoice: "لا يوجد ما يمكن اختياره هنا.", saved: "تم الحفظ", loading: "جارٍ التحميل",
+    signedOut: "انتهت جلستك", signedOutText: "سجّل الدخول مرة أخرى لعرض إشعاراتك.",
     email: "البريد الإلكتروني", sms: "رسالة نصية", push: "إشعار فوري", inApp: "داخل التطبيق", sse: "داخل التطبيق",
   },
   ja: {
@@ -62,6 +68,7 @@ const WORDS = {
     emptyArchive: "アーカイブは空です", emptyArchiveText: "アーカイブしたお知らせはここに残ります。", offline: "接続できません。再試行しています…",
     failed: "うまくいきませんでした。もう一度お試しください。", archivedOne: "アーカイブしました", undo: "元に戻す", fresh: "新着: {title}", always: "常にオン",
     settingsText: "受け取る内容と方法を選べます。", noChoice: "選べる項目はありません。", saved: "保存しました", loading: "読み込み中",
+    signedOut: "ログアウトしています", signedOutText: "お知らせを見るには、もう一度ログインしてください。",
     email: "メール", sms: "SMS", push: "プッシュ", inApp: "アプリ内", sse: "アプリ内",
   },
 };

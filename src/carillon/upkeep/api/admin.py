@@ -133,7 +133,7 @@ class Administration:
                 filters,
                 redrive_plan(self._lanes, rate=body.rate_per_second),
                 redrive_action(
-                    actor=_actor(request),
+                    actor=request.caller.actor,
                     reason=body.reason,
                     filters=filters,
                     matched=counts.total,
@@ -176,7 +176,7 @@ class Administration:
         row = request.found
         subject = str(row["action_id"])
         action = AdminAction(
-            actor=_actor(request),
+            actor=request.caller.actor,
             action="stop_redrive",
             reason=body.reason,
             tenant_id=row["tenant_id"],
@@ -216,7 +216,7 @@ class Administration:
         if body.force_provider is not None:
             detail["forceProvider"] = body.force_provider
         return AdminAction(
-            actor=_actor(request),
+            actor=request.caller.actor,
             action="retry",
             reason=body.reason,
             tenant_id=story.notification["tenant_id"],
@@ -363,10 +363,6 @@ def _not_retryable() -> Problem:
 
 def _held_back() -> Problem:
     return Problem("NOT_RETRYABLE", f"{SUPPRESSED}: lift the suppression first")
-
-
-def _actor(request: Request) -> str:
-    return request.caller.sub or "anonymous"
 
 
 def _given(asked: FailedQuery | RedriveFailedBody) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class Replays:
         counts, done, action_id = await count_replay(self._ledger, scope, receiver.endpoint), 0, None
         rate = body.rate_per_second
         if not body.dry_run and counts.total:
-            actor = request.caller.sub or "anonymous"
+            actor = request.caller.actor
             action = replay_action(actor=actor, reason=body.reason, scope=scope, matched=counts.total, rate=rate)
             how = redrive_plan(self._lanes, rate=rate)
             result = await replay(self._ledger, scope, receiver.endpoint, how, action)

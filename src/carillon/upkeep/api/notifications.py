@@ -289,7 +289,7 @@ class _Notifications:
         filters: dict[str, Any] = {"letters": keys, **request.reach.filters()}
         counts = await self.ledger.failed_counts(filters)
         action = redrive_action(
-            actor=request.caller.sub or "anonymous",
+            actor=request.caller.actor,
             reason=body.reason,
             filters=filters,
             matched=counts.total,

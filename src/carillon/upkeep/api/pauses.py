@@ -124,7 +124,7 @@ class Brakes:
         body = request.json(PauseBody)
         self._refuse_senseless(body)
         target, what = self._target(body), _what(body)
-        actor = request.caller.sub or "anonymous"
+        actor = request.caller.actor
         paused = Paused(what=what, by=actor, reason=body.reason, since_ms=round(self._clock.wall() * 1000))
         before = await self._targets.pause(target, paused)
         await self._note(request, "pause", what, body.reason)
@@ -151,7 +151,7 @@ class Brakes:
         return Reply(200, Forced(provider=body.provider, state=str(state)))
 
     async def _note(self, request: Request, action: str, subject: str, reason: str) -> None:
-        actor = request.caller.sub or "anonymous"
+        actor = request.caller.actor
         await self._ledger.note_action(AdminAction(actor=actor, action=action, reason=reason, subject=subject))
 
     def _refuse_senseless(self, body: PauseBody) -> None:

@@ -101,7 +101,7 @@ class QueueOperations:
             # Record the action first: a recorded action that failed misleads less than an unrecorded one.
             await self._records.note_action(
                 AdminAction(
-                    actor=request.caller.sub or "anonymous",
+                    actor=request.caller.actor,
                     action=_REQUEUE,
                     reason=body.reason,
                     subject=queue,

@@ -55,7 +55,9 @@ def endpoints(ledger: SkippedLedger, lanes: Lanes, categories: Categories) -> li
     async def redrive(request: Request) -> Reply:
         body = request.json(RedriveSkippedBody)
         filters = _filters(body) | request.reach.filters()
-        action = skipped_action(actor=_actor(request), reason=body.reason, filters=filters, rate=body.rate_per_second)
+        action = skipped_action(
+            actor=request.caller.actor, reason=body.reason, filters=filters, rate=body.rate_per_second
+        )
         how = skipped_plan(lanes, categories, rate=body.rate_per_second, dry_run=body.dry_run)
         done = await redrive_skipped(ledger, filters, how, action)
         answer = RedrivenSkipped(
@@ -101,7 +103,3 @@ def _filters(body: RedriveSkippedBody) -> dict[str, Any]:
         "skipped_before_ms": None if body.skipped_before is None else unix_ms(body.skipped_before, "skippedBefore"),
     }
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _actor(request: Request) -> str:
-    return request.caller.sub or "anonymous"

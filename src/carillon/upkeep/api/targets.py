@@ -101,7 +101,7 @@ class TargetAdministration:
 
     async def enable(self, request: Request) -> Reply:
         body = request.json(EnableBody)
-        target, actor = target_of(body.provider, body.endpoint), request.caller.sub or "anonymous"
+        target, actor = target_of(body.provider, body.endpoint), request.caller.actor
         if target not in await self._targets.views():
             raise Problem("NOT_FOUND", f"{body.endpoint} is no endpoint of {body.provider} in trouble")
         done = await self._targets.enable(target, actor)

@@ -116,7 +116,7 @@ class TrialSender:
             origin=ORIGIN,
             tenant_id=tenant,
             locale=draft.locale,
-            metadata={"test": "true", "by": request.caller.sub or "anonymous"},
+            metadata={"test": "true", "by": request.caller.actor},
             urgent=True,
         )
 

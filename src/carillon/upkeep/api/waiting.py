@@ -70,12 +70,12 @@ class _Waiting:
 
     async def cancel(self, request: Request) -> Reply:
         body = request.json(WaitingSelection)
-        return _reply(await cancel_waiting(self._ledger, body, _actor(request), request.reach))
+        return _reply(await cancel_waiting(self._ledger, body, request.caller.actor, request.reach))
 
     async def change(self, request: Request) -> Reply:
         body = request.json(WaitingTimes)
         now = self._clock.wall()
-        return _reply(await change_waiting(self._ledger, body, now, _actor(request), request.reach))
+        return _reply(await change_waiting(self._ledger, body, now, request.caller.actor, request.reach))
 
 
 async def cancel_waiting(
@@ -163,10 +163,6 @@ def _times(body: WaitingTimes, now: float) -> WaitingChange:
 async def _record(ledger: ChangedWaiting, action: str, detail: dict[str, Any], actor: str, reach: Reach | None) -> None:
     tenant_id = None if reach is None else reach.tenant_id
     await ledger.note_action(AdminAction(actor=actor, action=action, tenant_id=tenant_id, detail=detail))
-
-
-def _actor(request: Request) -> str:
-    return request.caller.sub or "anonymous"
 
 
 def _reply(found: WaitingCount) -> Reply:

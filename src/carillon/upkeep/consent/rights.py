@@ -257,7 +257,7 @@ def endpoints(ledger: PeopleLedger, places: Places, outside: Sequence[OutsidePla
 
     async def remove(request: Request) -> Reply:
         request.query(PeopleQuery)
-        actor = request.caller.sub or "operator"
+        actor = request.caller.actor
         found = await erase(ledger, request.reach.tenant_id, request.params["id"], actor, places)
         return Reply(200, erasure_view(found, outside))
 

@@ -1,7 +1,8 @@
 /** The shell: navigation, sign-in, theme and live updates. */
 
-import { ask, follow, Problem, remember, token } from "./lib/api.js";
+import { ask, follow, forgetTroubles, onTrouble, Problem, remember, token } from "./lib/api.js";
 import { age, card, empty, fill, h, head, loading, toast } from "./lib/dom.js";
+import { moment } from "./lib/format.js";
 import * as keys from "./lib/keys.js";
 import { icon, links, PAGES, titleOf } from "./lib/pages.js";
 
@@ -17,6 +18,8 @@ let alive = false;
 let surface = null;
 let leave = null;
 let turns = 0;
+let begun = false;
+let retrying = null;
 
 /** What every page gets: the caller's surface, and live ticks while the page is shown. */
 const shellOf = (turn) => ({
@@ -28,10 +31,10 @@ const shellOf = (turn) => ({
   keys(given) { if (turn === turns) keys.give(given); },
   /** The filters that the address names; the back button and a shared link bring them back. */
   get query() { return Object.fromEntries(new URLSearchParams(address().query)); },
-  /** Write filters into the address, without a new entry in the history. */
-  keep(values) {
+  /** Write filters into the address, without a new entry in the history; `beside` comes back with the back button, too. */
+  keep(values, beside = null) {
     const named = new URLSearchParams(Object.entries(values).filter(([, value]) => value));
-    if (turn === turns) history.replaceState(null, "", `#/${address().path}${named.size ? `?${named}` : ""}`);
+    if (turn === turns) history.replaceState(beside, "", `#/${address().path}${named.size ? `?${named}` : ""}`);
   },
 });
 
@@ -44,15 +47,19 @@ function address() {
 async function start() {
   switches();
   // The page comes while the server says which pages there are.
-  const first = address().path.split("/")[0] || "overview";
-  if (PAGES.some((one) => one.page === first)) import(`./pages/${first}.js`).catch(() => {});
+  const wanted = address().path.split("/")[0] || "overview";
+  if (PAGES.some((one) => one.page === wanted)) import(`./pages/${wanted}.js`).catch(() => {});
   try {
     surface = await ask("/api/v1/console/surface");
   } catch (error) {
     return error instanceof Problem && error.status === 401 ? login() : broken(error, start);
   }
+  // Who signs in again finds the listeners and the stream of the first time.
+  const first = !begun;
+  begun = true;
   fill(document.getElementById("nav"), links(surface.pages));
   if (!surface.pages.length) return fill(main, head("Console"), empty(nothing(surface.absent)));
+  if (!first) return show();
   // Live ticks show all tenants at once: callers who act for one tenant poll.
   if (WHOLE.some((page) => surface.pages.includes(page))) follow("/api/v1/console/live", tick, lively, new AbortController().signal);
   else lively("polling");
@@ -82,6 +89,8 @@ async function show() {
   // If the user has left a page before it is loaded, it draws into an element that is no longer shown.
   const turn = ++turns;
   const place = h("div", {});
+  clearTimeout(retrying);
+  forgetTroubles();
   listeners.clear();
   keys.forget();
   menu(false);
@@ -94,13 +103,14 @@ async function show() {
     link.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
   document.title = `${titleOf(name)} · Carillon`;
-  if (absent) return fill(main, empty(sentence(absent)));
-  fill(main, fill(place, loading()));
+  if (absent) return instead(empty(sentence(absent)));
+  instead(fill(place, loading()));
   try {
     const { render } = await import(`./pages/${name}.js`);
     const left = (await render(place, shellOf(turn), rest)) ?? null;
     if (turn !== turns) return left?.();
     leave = left;
+    main.dataset.state = "shown";
     // The user may have the focus in a field before the whole page is loaded.
     if (!main.contains(document.activeElement)) main.focus({ preventScroll: true });
   } catch (error) {
@@ -122,10 +132,33 @@ function sentence(words) {
   return `${words[0].toUpperCase()}${words.slice(1)}.`;
 }
 
+/** A page that redraws itself would go on showing what was true an hour ago. */
+function old(trouble) {
+  const place = document.getElementById("old");
+  // What could not be shown at all says so itself.
+  place.hidden = trouble === null || main.dataset.state !== "shown";
+  if (place.hidden) return;
+  const { problem, since } = trouble;
+  const why = { 0: "Carillon does not answer", 401: "Your token is no longer accepted" }[problem.status] ?? problem.message.replace(/\.$/, "");
+  const said = `${why}. What you see is from ${moment(since)} or before.`;
+  if (place.firstChild?.textContent === said) return;
+  fill(place, h("span", { text: said }), problem.status === 401 ? h("button", { type: "button", text: "Sign in again", onclick: login }) : null);
+}
+
 function broken(error, again) {
   const said = error instanceof Problem && error.status ? error.message : "This page could not be loaded. Is Carillon running?";
   if (!(error instanceof Problem)) console.warn(error);
-  fill(main, head("Not loaded"), empty(said, h("button", { type: "button", text: "Try again", onclick: again })));
+  instead(head("Not loaded"), empty(said, h("button", { type: "button", text: "Try again", onclick: again })));
+  // Nobody needs to press a key until the server is back.
+  clearTimeout(retrying);
+  if (error instanceof Problem && (error.status === 0 || error.status >= 500)) retrying = setTimeout(again, POLL_MS);
+}
+
+/** Something else than a page: why there is none. */
+function instead(...shown) {
+  main.dataset.state = "";
+  old(null);
+  fill(main, ...shown);
 }
 
 function login() {
@@ -136,7 +169,7 @@ function login() {
     start();
   } }, h("label", { for: "token", text: "Token or API key" }), field, h("button", { class: "primary", text: "Open the console" }),
   h("p", { class: "quiet", text: "The token stays in this tab. The console sends it as a header, never in a URL." }));
-  fill(main, head("Sign in"), card(null, token() ? h("p", { class: "bad", text: "This token is not accepted." }) : null, form));
+  instead(head("Sign in"), card(null, token() ? h("p", { class: "bad", text: "This token is not accepted." }) : null, form));
   field.focus();
 }
 
@@ -187,6 +220,7 @@ document.querySelector(".skip").onclick = (event) => {
   event.preventDefault();
   main.focus();
 };
+onTrouble(old);
 addEventListener("unhandledrejection", (event) => {
   event.preventDefault();
   toast(event.reason?.message ?? "Something went wrong.", "bad");

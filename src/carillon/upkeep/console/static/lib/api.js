@@ -23,6 +23,33 @@ export function remember(value) {
   else sessionStorage.removeItem(TOKEN);
 }
 
+/** What the page asks for again and again and does not get, by path: the problem, and since when. */
+const missing = new Map();
+let noticed = () => {};
+
+/**
+ * Be told when what is shown gets old, because the server is away, fails or refuses the token, and when it is fresh again.
+ * @param {(trouble: {problem: Problem, since: Date}|null) => void} call
+ */
+export function onTrouble(call) {
+  noticed = call;
+}
+
+/** Another page asks for other things. */
+export function forgetTroubles() {
+  missing.clear();
+  noticed(null);
+}
+
+/** One rule for every question of every page: a page that redraws itself says nothing of its own when that fails. */
+function heard(path, problem) {
+  const worse = problem !== null && (problem.status === 0 || problem.status === 401 || problem.status >= 500);
+  if (!worse && !missing.delete(path)) return;
+  if (worse) missing.set(path, { problem, since: missing.get(path)?.since ?? new Date() });
+  const [first] = [...missing.values()].toSorted((one, other) => one.since - other.since);
+  noticed(first ?? null);
+}
+
 function headers(more = {}) {
   return token() ? { ...more, Authorization: `Bearer ${token()}` } : more;
 }
@@ -38,6 +65,19 @@ export function spelled(path) {
  * @param {{method?: string, body?: any, query?: object, headers?: object, signal?: AbortSignal}} [given]
  */
 export async function ask(path, given = {}) {
+  // The health of a server that is unwell is an answer, not a failure; and what somebody does by hand says itself that it failed.
+  const watched = (given.method ?? "GET") === "GET" && path !== "/health";
+  try {
+    const value = await send(path, given);
+    if (watched) heard(path, null);
+    return value;
+  } catch (error) {
+    if (watched && error instanceof Problem) heard(path, error);
+    throw error;
+  }
+}
+
+async function send(path, given) {
   const query = Object.entries(given.query ?? {}).filter(([, value]) => value !== "" && value !== null && value !== undefined);
   const url = query.length ? `${spelled(path)}?${new URLSearchParams(query)}` : spelled(path);
   const body = given.body === undefined ? undefined : JSON.stringify(given.body);
@@ -47,7 +87,7 @@ export async function ask(path, given = {}) {
     answer = await fetch(url, { method: given.method ?? "GET", headers: headers({ ...own, ...given.headers }), body, signal: given.signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem(0, "UNREACHABLE", "Carillon does not answer.", null);
+    throw unreachable();
   }
   const text = await answer.text();
   let value = null;
@@ -68,18 +108,20 @@ export async function follow(path, tell, state, signal, silence = SILENCE_MS) {
   while (!signal.aborted) {
     const silent = new AbortController();
     let patience = setTimeout(() => silent.abort(), silence);
-    const heard = () => {
+    const lively = () => {
       clearTimeout(patience);
       patience = setTimeout(() => silent.abort(), silence);
     };
     try {
       const answer = await fetch(path, { headers: headers(), signal: AbortSignal.any([signal, silent.signal]) });
-      if (!answer.ok || !answer.body) throw new Error(`HTTP ${answer.status}`);
+      if (!answer.ok || !answer.body) throw refused(answer.status, null);
       state("live");
+      heard(path, null);
       wait = 500;
-      await frames(answer.body.getReader(), tell, heard);
-    } catch {
+      await frames(answer.body.getReader(), tell, lively);
+    } catch (error) {
       if (signal.aborted) return;
+      heard(path, error instanceof Problem ? error : unreachable());
     } finally {
       clearTimeout(patience);
     }
@@ -106,6 +148,10 @@ export async function play(path, body, tell, signal) {
     throw new Problem(0, "UNREACHABLE", answer ? "The connection ended before the answer." : "Carillon does not answer.", null);
   }
   throw refused(answer.status, await answer.json().catch(() => null));
+}
+
+function unreachable() {
+  return new Problem(0, "UNREACHABLE", "Carillon does not answer.", null);
 }
 
 function refused(status, value) {

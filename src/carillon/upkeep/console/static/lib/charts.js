@@ -6,10 +6,13 @@ import { moment, number, utc } from "./format.js";
 
 const HEIGHT = 168;
 const LEFT = 46;
+const LETTER_PX = 7;
 const RIGHT = 6;
 const TOP = 10;
 const BOTTOM = 20;
 const LABEL_PX = 90;
+/** Where the scale has its lines. */
+const LEVELS = [0, 0.5, 1];
 
 /**
  * @typedef {{name: string, mood: string, values: (number|null)[], whole?: number|null, kind?: "line"|"bar"}} Series bars are stacked
@@ -47,7 +50,7 @@ export function chart(label, first = null) {
   const point = (event) => {
     const plan = planned(now, figure.clientWidth);
     const x = event.clientX - drawing.getBoundingClientRect().left;
-    at = x < LEFT - 8 ? null : Math.max(0, Math.min(now.times.length - 1, Math.floor((x - LEFT) / plan.slot)));
+    at = x < plan.left - 8 ? null : Math.max(0, Math.min(now.times.length - 1, Math.floor((x - plan.left) / plan.slot)));
     draw();
   };
   drawing.addEventListener("pointermove", (event) => { if (now?.times.length) point(event); });
@@ -84,19 +87,21 @@ function planned(now, width) {
   const alone = now.series.filter((one) => one.kind !== "bar").flatMap((one) => one.values.filter((value) => value !== null));
   // Whole numbers have a whole number in the middle.
   const top = nice(Math.max(now.say && now.say !== number ? 1 : 2, ...sums, ...alone));
-  const slot = (width - LEFT - RIGHT) / Math.max(1, now.times.length);
+  // The longest label of the scale stands beside it, whole.
+  const left = Math.max(LEFT, 10 + LETTER_PX * Math.max(...LEVELS.map((share) => said(now)(top * share).length)));
+  const slot = (width - left - RIGHT) / Math.max(1, now.times.length);
   return {
-    width, top, slot,
-    x: (at) => LEFT + slot * (at + 0.5),
+    width, top, slot, left,
+    x: (at) => left + slot * (at + 0.5),
     y: (value) => HEIGHT - BOTTOM - ((HEIGHT - BOTTOM - TOP) * value) / top,
   };
 }
 
 function grid(plan, now) {
   const say = said(now);
-  const levels = [0, 0.5, 1].map((share) => [
-    h("svg:line", { x1: LEFT, x2: plan.width - RIGHT, y1: plan.y(plan.top * share), y2: plan.y(plan.top * share), class: "grid" }),
-    h("svg:text", { x: LEFT - 8, y: plan.y(plan.top * share) + 4, "text-anchor": "end", text: say(plan.top * share) }),
+  const levels = LEVELS.map((share) => [
+    h("svg:line", { x1: plan.left, x2: plan.width - RIGHT, y1: plan.y(plan.top * share), y2: plan.y(plan.top * share), class: "grid" }),
+    h("svg:text", { x: plan.left - 8, y: plan.y(plan.top * share) + 4, "text-anchor": "end", text: say(plan.top * share) }),
   ]);
   const each = Math.max(1, Math.ceil(LABEL_PX / plan.slot));
   const whole = now.times.length > 1 ? now.times[now.times.length - 1] - now.times[0] : 0;
@@ -161,7 +166,7 @@ function placed(now) {
 function shades(plan, now) {
   if (!now.times.length) return [];
   const step = now.step ?? 1;
-  const x = (at) => LEFT + plan.slot * Math.max(0, Math.min(now.times.length, (at - now.times[0]) / step));
+  const x = (at) => plan.left + plan.slot * Math.max(0, Math.min(now.times.length, (at - now.times[0]) / step));
   return (now.bands ?? []).map((band) => h("svg:rect", { x: x(band.from), y: TOP, width: Math.max(1, x(band.to) - x(band.from)), height: HEIGHT - BOTTOM - TOP, class: "band" },
     h("svg:title", { text: band.text })));
 }

@@ -79,13 +79,13 @@ const MOODS = {
  */
 export function table(label, columns, rows, { cards = false, brief = false } = {}) {
   const named = columns.map((column) => (typeof column === "string" ? { name: column } : column));
-  const kind = (column) => (column.num ? "num" : column.cut ? "cut" : null);
+  const kind = (column, cell) => [column.num ? "num" : column.cut ? "cut" : "", ["–", null, undefined].includes(cell) ? "none" : ""].filter(Boolean).join(" ") || null;
   const place = h("div", { class: `scroll${cards || brief ? " cards" : ""}${brief ? " brief" : ""}` }, h("table", { "aria-label": label },
     h("thead", {}, h("tr", {}, named.map((column) => h("th", { scope: "col", class: column.num ? "num" : null }, column.name || h("span", { class: "unseen", text: "actions" }))))),
     h("tbody", {}, rows.map((row) => {
       const { cells, href } = Array.isArray(row) ? { cells: row } : row;
       return h("tr", href ? { class: "opens", onclick: (event) => opened(event, href) } : {}, cells.map((cell, at) =>
-        h("td", { class: kind(named[at]), data: named[at].name ? { name: named[at].name } : {}, title: named[at].cut && typeof cell === "string" ? cell : null }, cell === "" ? null : cell ?? "–")));
+        h("td", { class: kind(named[at], cell), data: named[at].name ? { name: named[at].name } : {}, title: named[at].cut && typeof cell === "string" ? cell : null }, cell === "" ? null : cell ?? "–")));
     }))));
   WIDTHS.observe(place);
   return place;
@@ -140,10 +140,23 @@ export function loading(lines = 4) {
 
 /** A button that puts a text into the clipboard. */
 export function copies(text, label) {
-  return h("button", { type: "button", class: "ghost small", text: label, onclick: async () => {
-    await navigator.clipboard.writeText(text);
+  return h("button", { type: "button", class: "ghost small", text: label, onclick: async (event) => {
+    if (navigator.clipboard) await navigator.clipboard.writeText(text);
+    else byHand(text, event.currentTarget);
     toast("Copied.");
   } });
+}
+
+/** Browsers give a clipboard to https and loopback only; a console inside a company's network may be neither. */
+function byHand(text, button) {
+  const field = h("textarea", { class: "unseen", value: text });
+  // Beside the button: outside of an open dialog nothing can be selected.
+  button.after(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  button.focus();
+  if (!done) throw new Error("This browser lets the page copy nothing: select the text instead.");
 }
 
 /** Tell a screen reader in one sentence what a search found: a table that is read out whole at each change helps nobody. */

@@ -129,9 +129,27 @@ export function newest() {
 }
 
 /**
+ * Where a list stands. The address says it, so that the back button, a reload and a shared link show the same page.
+ * @param {{query: object, keep: (values: object, beside?: object) => void}} shell
+ * @param {string} [name] of the cursor in the address, where a page has several lists
+ * @returns {{cursor?: string, trail: (string|undefined)[], go: (cursor?: string, trail?: (string|undefined)[]) => void}}
+ */
+export function standing(shell, name = "cursor") {
+  const state = {
+    cursor: shell.query[name],
+    trail: history.state?.[name] ?? [],
+    go(cursor = undefined, trail = []) {
+      Object.assign(state, { cursor, trail });
+      shell.keep({ ...shell.query, [name]: cursor }, { ...history.state, [name]: trail });
+    },
+  };
+  return state;
+}
+
+/**
  * Newer and older pages of a list, by its cursor.
  * @param {{items: any[], totalCount: number|null, nextCursor: string|null}} found
- * @param {{cursor?: string, trail: (string|undefined)[]}} state where the page stands, and the cursors of the pages before
+ * @param {{cursor?: string, trail: (string|undefined)[], go: Function}} state where the list stands
  * @param {() => any} turn called when `state` has changed
  * @param {string} [label] what is turned, where a page has several lists; it tells their buttons apart
  */
@@ -139,7 +157,7 @@ export function pager(found, state, turn, label = "") {
   const count = found.totalCount === null ? null : h("span", { text: `${number(found.totalCount)} in all` });
   if (!state.cursor && !found.nextCursor) return h("p", { class: "pager" }, count);
   const to = (cursor, trail) => () => {
-    Object.assign(state, { cursor, trail });
+    state.go(cursor, trail);
     return turn();
   };
   const before = state.trail[state.trail.length - 1];
@@ -158,7 +176,7 @@ export function pager(found, state, turn, label = "") {
  * The same for the lists of queues, whose API writes `next_cursor` and `total`; nothing where all of a list is shown.
  * @param {any[]} items
  * @param {{next_cursor: string|null, total?: number}} found
- * @param {{cursor?: string, trail: (string|undefined)[]}} state
+ * @param {{cursor?: string, trail: (string|undefined)[], go: Function}} state
  * @param {() => Promise<any>} draw
  * @param {string} label
  */

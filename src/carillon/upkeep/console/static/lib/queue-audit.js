@@ -2,19 +2,20 @@
 
 import { ask } from "./api.js";
 import { badge, card, empty, h, table } from "./dom.js";
-import { newest, refill, turned } from "./forms.js";
+import { newest, refill, standing, turned } from "./forms.js";
 import { moment, number } from "./format.js";
 
 const SHOWN = 8;
 
 /**
  * The card with the newest actions.
+ * @param {object} shell
  * @param {string|null} name of one queue, or of all
  */
-export function auditOf(name) {
+export function auditOf(shell, name) {
   const place = h("div", {});
   const asking = newest();
-  const state = { cursor: undefined, trail: [] };
+  const state = standing(shell, "actions");
   const draw = async () => {
     const still = asking();
     const found = await ask("/ops/audit", { query: { queue: name, limit: SHOWN, cursor: state.cursor } });

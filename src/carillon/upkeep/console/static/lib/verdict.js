@@ -25,6 +25,15 @@ export function verdict(seen) {
     found.length ? null : h("p", { text: calm(seen.overview) }));
 }
 
+/** The card where the ledger cannot be asked: nothing about the notifications is known. */
+export function unknown(error, health) {
+  const [first, ...rest] = engine(health);
+  const said = error.status ? error.message : "Carillon does not answer.";
+  return h("section", { class: "card human needed", "aria-label": "Verdict" }, h("h2", {}, first?.node ?? said.replace(/\.$/, "")),
+    rest.length ? h("ul", {}, rest.map((note) => h("li", { class: note.mood }, note.node))) : null,
+    h("p", { text: "How notifications fare is not known; the numbers below are old." }));
+}
+
 function calm(overview) {
   const waiting = overview.due + overview.scheduled + (overview.routes.failed ?? 0);
   if (!overview.routes.published && !waiting) return "Nothing has been sent yet. Every accepted notification will be delivered, skipped, or shown here.";

@@ -2,7 +2,7 @@
 
 import { ask } from "../lib/api.js";
 import { card, counted, empty, fill, h, head, loading, say, table, when } from "../lib/dom.js";
-import { field, given, newest, recall } from "../lib/forms.js";
+import { field, given, newest, pager, recall, refill, standing } from "../lib/forms.js";
 
 const SIZE = 50;
 
@@ -13,7 +13,7 @@ const SIZE = 50;
 export async function render(main, shell) {
   const rows = h("div", {});
   const fresh = newest();
-  const state = { items: [], cursor: null };
+  const state = Object.assign(standing(shell), { found: null });
   const form = h(
     "form",
     { class: "filters", role: "search" },
@@ -24,38 +24,36 @@ export async function render(main, shell) {
     field("after", "Since", { type: "datetime-local" }),
     h("button", { class: "primary", text: "Show" }),
   );
-  const load = async (cursor) => {
+  const load = async () => {
     const still = fresh();
     const asked = given(form);
     const after = asked.after ? new Date(asked.after).toISOString() : "";
-    const found = await ask("/api/v1/admin/audit", { query: { ...asked, after, pageSize: SIZE, cursor } });
+    const found = await ask("/api/v1/admin/audit", { query: { ...asked, after, pageSize: SIZE, cursor: state.cursor } });
     if (!still()) return;
-    state.items = cursor ? [...state.items, ...found.items] : found.items;
-    state.cursor = found.nextCursor;
-    fill(form.querySelector("datalist"), [...new Set(state.items.map((one) => one.action))].toSorted().map((value) => h("option", { value })));
-    fill(rows, shown(state, () => load(state.cursor)));
+    state.found = found;
+    fill(form.querySelector("datalist"), [...new Set(found.items.map((one) => one.action))].toSorted().map((value) => h("option", { value })));
+    refill(rows, shown(found.items), pager({ ...found, totalCount: null }, state, () => load().catch(failed)));
   };
+  const failed = (error) => fill(rows, empty(error.message));
   form.onsubmit = (event) => {
     event.preventDefault();
     shell.keep(given(form));
-    load(null).then(() => say(counted(state.items.length, state.cursor))).catch((error) => fill(rows, empty(error.message)));
+    state.go();
+    load().then(() => say(counted(state.found.items.length, state.found.nextCursor))).catch(failed);
   };
   recall(form, shell.query);
   fill(main, h("div", { class: "page" }, head("Audit"), card(null, form), card(null, fill(rows, loading()))));
-  await load(null);
+  await load();
 }
 
-function shown(state, more) {
-  if (!state.items.length) return empty("Nothing matches. What an operator does by hand is recorded here, with the reason.");
-  return [
-    table(
-      "Audit",
-      ["when", "who", "what", "about", "tenant", "why", ""],
-      state.items.map((one) => [when(one.at), h("b", { text: one.actor }), one.action.replaceAll("_", " "), subject(one), one.tenantId ?? "all", one.reason ?? "–", details(one)]),
-      { cards: true },
-    ),
-    state.cursor ? h("p", { class: "pager" }, h("button", { type: "button", text: "Older", onclick: more })) : h("p", { class: "quiet", text: "That is all." }),
-  ];
+function shown(items) {
+  if (!items.length) return empty("Nothing matches. What an operator does by hand is recorded here, with the reason.");
+  return table(
+    "Audit",
+    ["when", "who", "what", "about", "tenant", "why", ""],
+    items.map((one) => [when(one.at), h("b", { text: one.actor }), one.action.replaceAll("_", " "), subject(one), one.tenantId ?? "all", one.reason ?? "–", details(one)]),
+    { cards: true },
+  );
 }
 
 function subject(one) {

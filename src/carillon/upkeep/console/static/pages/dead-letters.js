@@ -2,7 +2,7 @@
 
 import { ask } from "../lib/api.js";
 import { badge, card, empty, fill, h, head, num, table, toast, when } from "../lib/dom.js";
-import { choice, field, given, newest, pager, recall, refill, soon } from "../lib/forms.js";
+import { choice, field, given, newest, pager, recall, refill, soon, standing } from "../lib/forms.js";
 import { moment, number } from "../lib/format.js";
 import { redriving } from "../lib/redriving.js";
 
@@ -16,7 +16,7 @@ const BY_HAND = { "X-Admin-Override": "true" };
  * @param {{surface: object, onTick: (call: () => void) => void, go: (hash: string) => void}} shell
  */
 export async function render(main, shell) {
-  const state = { filters: {}, cursor: undefined, trail: [], chosen: new Map(), total: 0, asking: newest() };
+  const state = Object.assign(standing(shell), { filters: {}, chosen: new Map(), total: 0, asking: newest() });
   const places = { causes: h("div", {}), list: h("div", {}), audit: h("div", {}) };
   const draw = async () => {
     const still = state.asking();
@@ -70,7 +70,8 @@ function filters(shell, state, draw) {
       onsubmit: (event) => {
         event.preventDefault();
         shell.keep(given(form));
-        Object.assign(state, { filters: wanted(form), cursor: undefined, trail: [] });
+        state.filters = wanted(form);
+        state.go();
         state.chosen.clear();
         return draw().catch((error) => toast(error.message, "bad"));
       },
@@ -188,7 +189,7 @@ async function list(place, state, draw, panel, still) {
   refill(
     place,
     drawn,
-    pager(found, state, draw),
+    pager(found, state, () => draw().catch((error) => toast(error.message, "bad"))),
   );
 }
 

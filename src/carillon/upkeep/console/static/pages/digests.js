@@ -2,7 +2,7 @@
 
 import { ask } from "../lib/api.js";
 import { badge, card, counted, empty, fill, h, head, loading, num, say, table, when } from "../lib/dom.js";
-import { choice, given, newest, recall } from "../lib/forms.js";
+import { choice, given, newest, pager, recall, refill, standing } from "../lib/forms.js";
 import { number } from "../lib/format.js";
 
 const SIZE = 50;
@@ -19,40 +19,38 @@ export async function render(main, shell, [id]) {
 async function list(main, shell) {
   const rows = h("div", {});
   const fresh = newest();
-  const state = { items: [], cursor: null };
+  const state = Object.assign(standing(shell), { found: null });
   const form = h("form", { class: "filters" }, choice("open", "Show", [["true", "those that gather events"], ["false", "those that were told"], ["", "all"]]));
-  const load = async (cursor) => {
+  const load = async () => {
     const still = fresh();
-    const found = await ask("/api/v1/digests", { query: { ...given(form), pageSize: SIZE, cursor } });
+    const found = await ask("/api/v1/digests", { query: { ...given(form), pageSize: SIZE, cursor: state.cursor } });
     if (!still()) return;
-    state.items = cursor ? [...state.items, ...found.items] : found.items;
-    state.cursor = found.nextCursor;
-    fill(rows, shown(state, form.elements.open.value, () => load(state.cursor)));
+    state.found = found;
+    refill(rows, shown(found.items, form.elements.open.value), pager({ ...found, totalCount: null }, state, () => load().catch(failed)));
   };
+  const failed = (error) => fill(rows, empty(error.message));
   form.onchange = () => {
     shell.keep({ open: form.elements.open.value || "all" });
-    load(null).then(() => say(counted(state.items.length, state.cursor))).catch((error) => fill(rows, empty(error.message)));
+    state.go();
+    load().then(() => say(counted(state.found.items.length, state.found.nextCursor))).catch(failed);
   };
   recall(form, shell.query.open === "all" ? { open: "" } : shell.query);
   fill(main, h("div", { class: "page" }, head("Digests"), card(null, form), card(null, fill(rows, loading()))));
-  await load(null);
+  await load();
 }
 
-function shown(state, open, more) {
-  if (!state.items.length)
+function shown(items, open) {
+  if (!items.length)
     return empty(open === "true" ? "No digest gathers events now. A send with a digest opens one; the first event decides when it closes." : "There is no digest.");
-  return [
-    table(
-      "Digests",
-      ["person", "key", num("events"), "opened", "closes", "state"],
-      state.items.map((row) => {
-        const href = `#/digests/${encodeURIComponent(row.id)}`;
-        return { cells: [h("a", { href, text: person(row) }), row.key, number(row.events), when(row.openedAt), when(row.closesAt), stateOf(row)], href };
-      }),
-      { cards: true },
-    ),
-    state.cursor ? h("p", { class: "pager" }, h("button", { type: "button", text: "Older", onclick: more })) : null,
-  ];
+  return table(
+    "Digests",
+    ["person", "key", num("events"), "opened", "closes", "state"],
+    items.map((row) => {
+      const href = `#/digests/${encodeURIComponent(row.id)}`;
+      return { cells: [h("a", { href, text: person(row) }), row.key, number(row.events), when(row.openedAt), when(row.closesAt), stateOf(row)], href };
+    }),
+    { cards: true },
+  );
 }
 
 function person(row) {

@@ -4,7 +4,7 @@ import { ask } from "../lib/api.js";
 import * as bulk from "../lib/bulk.js";
 import { badge, counted, empty, fill, h, head, loading, num, say, table, toast, when } from "../lib/dom.js";
 import { download } from "../lib/export.js";
-import { field, given, newest, pager, recall, refill } from "../lib/forms.js";
+import { field, given, newest, pager, recall, refill, standing } from "../lib/forms.js";
 import { number } from "../lib/format.js";
 import { views } from "../lib/views.js";
 import { story } from "./story.js";
@@ -28,8 +28,8 @@ export async function render(main, shell, [id]) {
 }
 
 async function list(main, shell) {
-  const { cursor: first, ...query } = shell.query;
-  const state = { asked: query, cursor: first, trail: [], chosen: new Map(), found: null, asking: newest() };
+  const { cursor: _, ...asked } = shell.query;
+  const state = Object.assign(standing(shell), { asked, chosen: new Map(), found: null, asking: newest() });
   const places = { chips: h("div", { class: "page" }), results: h("div", {}, loading(8)), acts: h("div", { class: "row" }) };
   const draw = async () => {
     const still = state.asking();
@@ -41,14 +41,12 @@ async function list(main, shell) {
   };
   const acts = () => refill(places.acts, actions(state, shell, again));
   const again = () => { state.chosen.clear(); return draw(); };
-  const turn = () => {
-    shell.keep({ ...state.asked, cursor: state.cursor });
-    return draw().catch(told);
-  };
+  const turn = () => draw().catch(told);
   const search = (asked) => {
-    Object.assign(state, { asked, cursor: undefined, trail: [] });
+    state.asked = asked;
     state.chosen.clear();
     shell.keep(asked);
+    state.go();
     recall(fresh(form), asked);
     chips();
     return draw().then(() => say(counted(state.found.items.length, state.found.nextCursor))).catch(told);
@@ -132,10 +130,10 @@ function rows(items, state, acts) {
     };
     return made;
   };
-  const made = table("Notifications", ["", "accepted", "what", "to", "channel", "status", num("attempts"), { name: "error", cut: true }], items.map((one) => {
+  const made = table("Notifications", ["", "accepted", "what", { name: "to", cut: true }, "channel", "status", num("attempts"), { name: "error", cut: true }], items.map((one) => {
     const href = `#/notifications/${encodeURIComponent(one.id)}`;
-    return { href, cells: [box(one), when(one.createdAt), h("a", { href, text: one.templateKey }), h("span", { class: "address", text: one.userId ?? one.recipient }), one.channel, standing(one),
-      number(one.attemptCount), REACHED.has(one.status) ? "" : one.lastError ?? ""] };
+    return { href, cells: [box(one), when(one.createdAt), h("a", { href, text: one.templateKey }), one.userId ?? one.recipient, one.channel, stateOf(one),
+      number(one.attemptCount), why(one)] };
   }), { brief: true });
   const all = h("input", { type: "checkbox", "aria-label": "Choose all of this page" });
   all.onchange = () => { for (const each of made.querySelectorAll("tbody input")) if (each.checked !== all.checked) each.click(); };
@@ -143,8 +141,15 @@ function rows(items, state, acts) {
   return made;
 }
 
+/** Why it has not arrived: its error, and for what it waits. */
+function why(one) {
+  if (REACHED.has(one.status)) return "";
+  const waits = one.routes?.find((route) => route.waitsFor)?.waitsFor;
+  return [one.lastError, waits && `waits: ${waits}`].filter(Boolean).join("; ");
+}
+
 /** What waits for its time says which. */
-function standing(one) {
+function stateOf(one) {
   if (one.status !== "queued" || !one.scheduledFor || Date.parse(one.scheduledFor) < Date.now()) return badge(one.status);
   return h("span", { class: "row" }, badge(one.status), h("span", { class: "quiet" }, when(one.scheduledFor)));
 }

@@ -2,7 +2,7 @@
 
 import { ask } from "../lib/api.js";
 import { badge, card, counted, empty, fill, h, head, say } from "../lib/dom.js";
-import { choice, field, given, refill, soon } from "../lib/forms.js";
+import { choice, field, given, recall, refill, soon } from "../lib/forms.js";
 import { moment, number } from "../lib/format.js";
 import { preview } from "../lib/preview.js";
 
@@ -14,7 +14,8 @@ const ASKED = 200;
  * @param {{surface: object, onTick: (call: () => void) => void, go: (hash: string) => void}} shell
  */
 export async function render(main, shell) {
-  const state = { channel: "", words: "", most: SHOWN, seen: "" };
+  const { channel = "", words = "" } = shell.query;
+  const state = { channel, words, most: SHOWN, seen: "" };
   const list = h("div", { "aria-busy": "true" });
   const draw = async (again = false) => {
     const found = await ask("/api/v1/sandbox/messages", { query: { channel: state.channel, limit: ASKED } });
@@ -63,13 +64,14 @@ function filters(shell, state, draw) {
       onsubmit: (event) => event.preventDefault(),
       oninput: () => {
         Object.assign(state, { channel: "", words: "", most: SHOWN }, given(form));
+        shell.keep(given(form));
         Promise.resolve(draw()).then(() => say(counted(document.querySelectorAll(".outbox > li").length)), () => {});
       },
     },
     choice("channel", "Channel", [["", "any"], ...shell.surface.channels]),
     field("words", "Address or words", { type: "search", size: 28 }),
   );
-  return form;
+  return recall(form, state);
 }
 
 /** Attempts of one message are shown once, with the outcome of the newest. */

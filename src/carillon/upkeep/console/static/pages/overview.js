@@ -6,7 +6,7 @@ import { badge, card, empty, fill, h, head, loading, num, table, titled, toast, 
 import { newest, refill } from "../lib/forms.js";
 import { millis, moment, number, percent, span } from "../lib/format.js";
 import { lately } from "../lib/recent.js";
-import { verdict } from "../lib/verdict.js";
+import { unknown, verdict } from "../lib/verdict.js";
 
 const HOUR = 3_600_000;
 const RANGES = { "1h": ["1 h", HOUR], "24h": ["24 h", 24 * HOUR], "7d": ["7 d", 168 * HOUR] };
@@ -16,7 +16,7 @@ const MOODS = { breaker_open: "bad", breaker_closed: "good" };
 
 export async function render(main, shell) {
   const state = chosen(shell.query);
-  const places = { top: h("div", { class: "page" }), groups: h("div", {}, card("What ended in this time", loading())), bottom: h("div", { class: "page" }), when: h("div", { class: "row" }) };
+  const places = { verdict: h("div", {}), figures: h("div", {}), groups: h("div", {}, card("What ended in this time", loading())), bottom: h("div", { class: "page" }), when: h("div", { class: "row" }) };
   const charts = { ended: chart("Accepted, delivered, failed and skipped over the time"), calls: chart("Average and slowest call that delivered, over the time") };
   const asking = newest();
   let known = null;
@@ -28,7 +28,8 @@ export async function render(main, shell) {
     const [overview, providers, targets, pauses, health] = await Promise.all([
       ask("/api/v1/console/overview"), listed("/api/v1/admin/providers"), listed("/api/v1/admin/targets"), listed("/api/v1/admin/pauses"), ask("/health").catch((error) => error.body)]);
     if (!still()) return;
-    const top = (history) => refill(places.top, verdict({ overview, providers: providers.items, targets: targets.items, pauses: pauses.items, health }), figures(overview, history, state, shell.surface.pages));
+    const top = (history) => refill(places.figures, figures(overview, history, state, shell.surface.pages));
+    refill(places.verdict, verdict({ overview, providers: providers.items, targets: targets.items, pauses: pauses.items, health }));
     // A long time in a large ledger takes a moment; the verdict does not wait for it.
     top(known);
     charted.then((history) => {
@@ -51,13 +52,15 @@ export async function render(main, shell) {
   const pick = (by, name) => choose({ by, name });
   fill(places.when, times(state, choose));
   await draw();
-  fill(main, h("div", { class: "page" }, head("Overview", badge(shell.surface.blueprint)), places.top,
+  fill(main, h("div", { class: "page" }, head("Overview", badge(shell.surface.blueprint)), places.verdict, places.figures,
     h("div", { class: "row" }, places.when), h("div", { class: "two" }, card("Throughput", charts.ended), card("Time of one call", charts.calls)),
     places.groups, places.bottom));
   // The charts know their width only now.
   plot(charts, known);
   let waiting = null;
-  const soon = () => { waiting ??= setTimeout(() => { waiting = null; draw().catch(() => {}); }, 1000); };
+  // The verdict of an hour ago must not stand there in green.
+  const sick = async (error) => refill(places.verdict, unknown(error, await ask("/health").catch((unwell) => unwell.body)));
+  const soon = () => { waiting ??= setTimeout(() => { waiting = null; draw().catch(sick); }, 1000); };
   shell.onTick(soon);
   shell.keys({ 1: ["the last hour", () => choose({ range: "1h" })], 2: ["the last day", () => choose({ range: "24h" })], 3: ["the last week", () => choose({ range: "7d" })] });
   const poll = setInterval(soon, 10_000);

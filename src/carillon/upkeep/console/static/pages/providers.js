@@ -66,14 +66,15 @@ function show(parts, found, draw) {
 /** What needs attention, in one sentence each; nothing if all is well. */
 function verdict({ providers, pauses, overview }) {
   const troubles = [
-    ...overview.failing.map((one) => `${fails(one)}.`),
-    ...pauses.map((one) => `${one.what} is paused by ${one.by}: ${one.reason}`),
+    ...overview.failing.map((one) => ["bad", `${fails(one)}.`]),
     ...grouped(providers)
       .filter(([, rows]) => rows[0].state !== "closed")
-      .map(([name, rows]) => `The breaker of ${name} is ${rows[0].state.replace("_", " ")}.`),
+      .map(([name, rows]) => [rows[0].state === "open" ? "bad" : "wait", `The breaker of ${name} is ${rows[0].state.replace("_", " ")}.`]),
+    ...pauses.map((one) => ["wait", `${one.what} is paused by ${one.by}: ${one.reason}`]),
   ];
   if (!troubles.length) return h("section", { class: "card human calm" }, h("p", { text: "Every provider is called, and every breaker is closed." }));
-  return h("section", { class: "card human needed" }, h("h2", { text: "Needs attention" }), h("ul", {}, troubles.map((text) => h("li", { text }))));
+  const worst = troubles.some(([mood]) => mood === "bad") ? "needed" : "watch";
+  return h("section", { class: `card human ${worst}` }, h("h2", { text: "Needs attention" }), h("ul", {}, troubles.map(([mood, text]) => h("li", { class: mood }, h("span", { text })))));
 }
 
 /** One provider may serve several channels: its rows together. */

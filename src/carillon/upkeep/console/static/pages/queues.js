@@ -3,7 +3,7 @@
 import { ask } from "../lib/api.js";
 import { sampled } from "../lib/sampled.js";
 import { badge, card, counted, empty, fill, h, head, num, say, table, toast } from "../lib/dom.js";
-import { choice, field, given, live, newest, refill, turned } from "../lib/forms.js";
+import { choice, field, given, live, newest, recall, refill, standing, turned } from "../lib/forms.js";
 import { millis, moment, number, span } from "../lib/format.js";
 import { auditOf } from "../lib/queue-audit.js";
 import { brake, paused } from "../lib/queue-pause.js";
@@ -29,8 +29,8 @@ export async function render(main, shell, [name]) {
 
 async function list(main, shell) {
   const page = h("div", { class: "page" });
-  const logs = logsOf(null);
-  const audit = auditOf(null);
+  const logs = logsOf(shell, null);
+  const audit = auditOf(shell, null);
   const top = h("div", { class: "page" });
   const depths = sampled("Messages that wait, are delayed and failed, while this page is open", LEVELS);
   const draw = async () => {
@@ -110,9 +110,9 @@ async function one(main, shell, name) {
   const act = h("span", { class: "row" });
   const depths = sampled(`Messages of ${name} that wait, are delayed and failed, while this page is open`, LEVELS);
   const rules = h("div", {});
-  const failed = failedOf(name);
-  const logs = logsOf(name);
-  const audit = auditOf(name);
+  const failed = failedOf(shell, name);
+  const logs = logsOf(shell, name);
+  const audit = auditOf(shell, name);
   const draw = async () => {
     const [{ queues }, held] = await Promise.all([ask("/ops/queues"), paused()]);
     const queue = queues.find((each) => each.queue === name);
@@ -153,11 +153,11 @@ function policy(queue) {
   );
 }
 
-function failedOf(name) {
+function failedOf(shell, name) {
   const chosen = new Set();
   const place = h("div", {});
   const seen = { text: "" };
-  const state = { cursor: undefined, trail: [] };
+  const state = standing(shell);
   const asking = newest();
   const act = h("button", { class: "primary" });
   const form = h(
@@ -169,7 +169,7 @@ function failedOf(name) {
         return requeue(name, chosen, form.elements.reason.value.trim())
           .then(() => {
             chosen.clear();
-            Object.assign(state, { cursor: undefined, trail: [] });
+            state.go();
             return draw();
           })
           .catch((error) => toast(error.message, "bad"));
@@ -238,10 +238,10 @@ async function requeue(name, chosen, reason) {
   toast(`${number(done.requeued)} requeued in ${name}, with a fresh budget.`);
 }
 
-function logsOf(name) {
+function logsOf(shell, name) {
   const place = h("div", {});
   const asked = {};
-  const state = { cursor: undefined, trail: [] };
+  const state = standing(shell, "logs");
   const asking = newest();
   const draw = async () => {
     const still = asking();
@@ -279,7 +279,8 @@ function logsOf(name) {
       oninput: () => {
         for (const key of Object.keys(asked)) delete asked[key];
         Object.assign(asked, given(form));
-        Object.assign(state, { cursor: undefined, trail: [] });
+        shell.keep(asked);
+        state.go();
         return draw().then((rows) => say(counted(rows, rows === LOGS))).catch(() => {});
       },
       onsubmit: (event) => event.preventDefault(),
@@ -288,5 +289,6 @@ function logsOf(name) {
     field("correlation_id", "Correlation", { type: "search" }),
     field("idempotency_key", "Idempotency key", { type: "search" }),
   );
+  Object.assign(asked, given(recall(form, shell.query)));
   return { element: card("Job log", form, place), draw };
 }

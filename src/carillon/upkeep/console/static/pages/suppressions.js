@@ -2,7 +2,7 @@
 
 import { ask } from "../lib/api.js";
 import { badge, card, counted, empty, fill, h, head, say, table, toast, when } from "../lib/dom.js";
-import { choice, field, given, newest, pager, recall, refill, soon } from "../lib/forms.js";
+import { choice, field, given, newest, pager, recall, refill, soon, standing } from "../lib/forms.js";
 import { moment } from "../lib/format.js";
 
 const PAGE_SIZE = 25;
@@ -14,7 +14,7 @@ const PATH = "/api/v1/suppressions";
  * @param {{surface: object, onTick: (call: () => void) => void, go: (hash: string) => void}} shell
  */
 export async function render(main, shell) {
-  const state = { filters: {}, cursor: undefined, trail: [], asking: newest() };
+  const state = Object.assign(standing(shell), { filters: {}, asking: newest() });
   const place = h("div", {});
   const draw = () => list(place, state, draw);
   fill(
@@ -48,7 +48,8 @@ function filters(shell, state, draw) {
       onsubmit: (event) => {
         event.preventDefault();
         shell.keep(given(form));
-        Object.assign(state, { filters: given(form), cursor: undefined, trail: [] });
+        state.filters = given(form);
+        state.go();
         return draw().then((found) => { if (found) say(counted(found.items.length, found.nextCursor)); }).catch((error) => toast(error.message, "bad"));
       },
     },
@@ -96,7 +97,7 @@ async function list(place, state, draw) {
       ]),
       { cards: true },
     ),
-    pager(found, state, draw),
+    pager(found, state, () => draw().catch((error) => toast(error.message, "bad"))),
   );
   return found;
 }
