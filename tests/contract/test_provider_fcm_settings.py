@@ -1,16 +1,19 @@
 """FCM's settings: what is chosen, what is refused at the start, what is said and what never shows."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from carillon.domain.errors import ConfigurationError
 from carillon.providers import load
 from carillon.providers.fcm.send import Settings, remarks
+from carillon.providers.fcm.token import read_account
 from carillon.providers.http import HttpClient
 from carillon.providers.tools import Secret
 from tests.support.dispatches import tools
@@ -41,6 +44,23 @@ def test_the_form_follows_from_what_is_given(tmp_path: Path) -> None:
     assert Settings(api="legacy", credentials_file="x").form == "legacy"
     start(credentials_file=key_file(tmp_path))
     start(credentials_file=key_file(tmp_path, project_id=""), project_id="example.com:named-here")
+
+
+@pytest.mark.req("P-960")
+def test_a_key_is_parsed_once_and_a_changed_file_is_read_anew(tmp_path: Path) -> None:
+    """A start of listo reads the file four times, and to parse a key takes 50 ms."""
+    one, again = (read_account(key_file(tmp_path)) for _ in range(2))
+    assert one.signer is again.signer
+    other = rsa.generate_private_key(65537, 2048)
+    pem = other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    changed = read_account(key_file(tmp_path, private_key=pem))
+    jwt.decode(
+        changed.assertion("scope", int(time.time())),
+        other.public_key(),
+        algorithms=["RS256"],
+        audience="https://oauth2.googleapis.com/token",
+    )
+    assert read_account(key_file(tmp_path, private_key_id="another")).signer.key_id == "another"
 
 
 def test_the_legacy_form_to_google_is_remarked_upon() -> None:

@@ -4,14 +4,19 @@ The child is the carillon command in every other respect: it has its own environ
 exit code. Where a variable of the environment means something to the interpreter or to a library, `can_fork` says no.
 Modules of the tests that run carillon, mutants above all, are forked from a second server: it has imported each package
 that carillon needs and nothing of carillon, because mutants change code before other modules import it.
+
+A server belongs to the process that runs tests. All processes of a run fork theirs from one root, which imports at the
+first request: importing everything takes seconds, and eight workers would do it eight times.
 """
 
+import atexit
 import contextlib
 import faulthandler
 import gc
 import io
 import json
 import os
+import pkgutil
 import random
 import runpy
 import select
@@ -33,6 +38,7 @@ ROOT = Path(__file__).parents[2]
 # The interpreter, the C library or a package reads variables with these beginnings before carillon runs.
 _READ_EARLY = ("_CARILLON", "PYTHON", "LD_", "LC_", "LANG", "TZ", "SSL_", "OPENSSL", "OTEL_", "MALLOC", "COVERAGE")
 _PLAIN = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+_ELSEWHERE = {"carillon.client", "carillon.embedded", "carillon.pytest_plugin", "carillon.testing"}
 _LONGEST_REQUEST = 1 << 17
 
 
@@ -42,13 +48,16 @@ def can_fork(environment: Mapping[str, str]) -> bool:
     return all(value in (_PLAIN.get(name), os.environ.get(name)) for name, value in early.items())
 
 
-def reseed() -> None:
+def reseed(generators: Sequence[random.Random] | None = None) -> None:
     """Give this fork random numbers of its own, in every generator that was made before the fork."""
     random.seed()
-    for module in [module for name, module in sys.modules.items() if name.startswith("carillon")]:
-        for value in vars(module).values():
-            if isinstance(value, random.Random):
-                value.seed()
+    for generator in _generators() if generators is None else generators:
+        generator.seed()
+
+
+def _generators() -> list[random.Random]:
+    modules = [module for name, module in sys.modules.items() if name.startswith("carillon")]
+    return [value for module in modules for value in vars(module).values() if isinstance(value, random.Random)]
 
 
 class Forked:
@@ -104,15 +113,36 @@ class Forked:
             return self.returncode
 
 
-class ForkServer:
-    """The imported process, one for each process that runs tests; it ends with its caller."""
+class Root:
+    """The process from which servers of one kind are forked; it ends with those that may ask it."""
 
     def __init__(self, kind: str) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-m", "tests.support.forkserver", str(theirs.fileno()), kind]
-        self._server = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
-        self._lock = threading.Lock()
+        self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         theirs.close()
+        # Of the process that has started it; workers leave without their exit handlers.
+        atexit.register(self._close)
+
+    def server(self) -> socket.socket:
+        """The connection to a new server; several processes may ask, because nobody waits for an answer here."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        socket.send_fds(self._control, [b"server"], [theirs.fileno()])
+        theirs.close()
+        return ours
+
+    def _close(self) -> None:
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class ForkServer:
+    """The imported process, one for each process that runs tests; it ends with its caller."""
+
+    def __init__(self, root: Root) -> None:
+        self._control = root.server()
+        self._lock = threading.Lock()
 
     def start(self, words: Sequence[str], env: Mapping[str, str], cwd: Path | None, files: Sequence[int]) -> Forked:
         """Run `carillon` with these words; files are what becomes its standard input, output and errors."""
@@ -124,13 +154,31 @@ class ForkServer:
             said = self._control.recv(16)
         theirs.close()
         if not said:
-            raise RuntimeError(f"the fork server ended with {self._server.wait()}")
+            raise RuntimeError("the fork server has ended")
         return Forked(int(said), status)
+
+    def close(self) -> None:
+        self._control.close()
 
 
 _COMMAND, _MODULE = "command", "module"
+_roots: dict[str, Root] = {}
 _servers: dict[str, ForkServer] = {}
 _starting = threading.Lock()
+
+
+def share() -> None:
+    """Start the roots, which wait for a request before they import: processes forked from here on use the same ones."""
+    with _starting:
+        for kind in (_COMMAND, _MODULE):
+            root(kind)
+
+
+def root(kind: str) -> Root:
+    """The root of this run; a process that none was shared with starts its own."""
+    if kind not in _roots:
+        _roots[kind] = Root(kind)
+    return _roots[kind]
 
 
 def fork(
@@ -145,7 +193,7 @@ def fork(
     kind = _COMMAND if module is None else _MODULE
     with _starting:
         if kind not in _servers:
-            _servers[kind] = ForkServer(kind)
+            _servers[kind] = ForkServer(root(kind))
     return _servers[kind].start(words if module is None else [module, *words], env, cwd, files)
 
 
@@ -235,12 +283,33 @@ def _become(request: dict[str, Any], files: list[int]) -> list[str]:
     return list(request["words"])
 
 
-def _run_command(words: list[str]) -> None:
-    reseed()
+def _run_command(words: list[str], generators: Sequence[random.Random]) -> None:
+    reseed(generators)
     faultpoint = import_module("carillon.faultpoint")
     vars(faultpoint)["_POINTS"] = vars(faultpoint)["_armed"]()
     sys.argv = [str(Path(sys.executable).with_name("carillon")), *words]
     import_module("carillon.cli").main()
+
+
+def _leave(end: SystemExit) -> None:
+    """End as the interpreter does, without taking apart what was imported before the fork.
+
+    That would copy most of its memory: 0.08 s for each command. What the command itself left is looked through once
+    more, so that an unclosed file or a coroutine that nobody awaited is still told.
+    """
+    code = 0 if end.code is None else end.code
+    if not isinstance(code, int):
+        raise end
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - waits for threads, as the interpreter does
+    atexit._run_exitfuncs()  # noqa: SLF001 - and this is what it calls then
+    gc.collect()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        # The reader is gone: the interpreter has words and a code of its own for that.
+        raise end from None
+    os._exit(code & 0xFF)
 
 
 def _run_module(words: list[str]) -> None:
@@ -261,6 +330,19 @@ def _import_carillon() -> None:
     with contextlib.redirect_stdout(io.StringIO()):
         # And what the other commands import: each would take a quarter of a second to import it anew.
         cli.app(["--help"], standalone_mode=False)
+    # A program imports its blueprint, providers and doors when it has read its settings: half a second for listo.
+    _import_all("carillon")
+
+
+def _import_all(package: str) -> None:
+    """The modules of a package, but not those that run in a program of the user's own."""
+    for found in pkgutil.iter_modules(import_module(package).__path__, f"{package}."):
+        if found.name in _ELSEWHERE or found.name.endswith(".__main__"):
+            continue
+        with contextlib.suppress(ImportError):
+            import_module(found.name)
+            if found.ispkg:
+                _import_all(found.name)
 
 
 def _import_packages() -> None:
@@ -282,15 +364,36 @@ def _import_packages() -> None:
                 import_module(name)
 
 
+def _serve_root(control: socket.socket, kind: str) -> socket.socket:
+    """Fork a server for each request, until nobody can ask any more; returns only in a server, with its connection."""
+    has_imported = False
+    while True:
+        request, files, _, _ = socket.recv_fds(control, 16, 1)
+        if not request:
+            os._exit(0)
+        if not has_imported:
+            _import_carillon() if kind == _COMMAND else _import_packages()
+            # What was imported is never garbage, and a collection would copy all of its pages into each child. A child
+            # does not thaw them: the collections at its end alone would take a quarter of a second.
+            gc.collect()
+            gc.freeze()
+            has_imported = True
+        if os.fork() == 0:
+            control.close()
+            return socket.socket(fileno=files[0])
+        os.close(files[0])
+
+
 def main() -> None:
     control, kind = socket.socket(fileno=int(sys.argv[1])), sys.argv[2]
-    _import_carillon() if kind == _COMMAND else _import_packages()
-    # What was imported is never garbage, and a collection would copy all of its pages into each child. A child does not
-    # thaw them: the collections at its end alone would take a quarter of a second.
-    gc.collect()
-    gc.freeze()
-    words = Server(control).serve()
-    _run_command(words) if kind == _COMMAND else _run_module(words)
+    caller = _serve_root(control, kind)
+    generators = _generators()
+    words = Server(caller).serve()
+    try:
+        _run_command(words, generators) if kind == _COMMAND else _run_module(words)
+    except SystemExit as end:
+        _leave(end)
+    _leave(SystemExit(0))
 
 
 if __name__ == "__main__":

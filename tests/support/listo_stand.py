@@ -35,7 +35,7 @@ class Listo(BlueprintStand):
     """A stand; `start()` runs `carillon serve --blueprint listo` with the launch contract's environment."""
 
     def __init__(self, folder: Path, url: str, settings: str = "", *, scale: float = SCALE, **environment: str) -> None:
-        drill = f"[drill]\ntime_scale = {scale}\n[work]\npoll_seconds = 0.05\n"
+        drill = f"[drill]\ntime_scale = {scale}\n[work]\npoll_seconds = 0.1\n"
         super().__init__(folder, url, "listo", f'extends = "listo"\n{drill}{settings}', environment)
         self.signer = EventSigner()
         self.fcm = FcmStub(folder / "fcm.jsonl")

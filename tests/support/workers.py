@@ -19,8 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import order
-from tests.support.forkserver import reseed
+from tests.support import forkserver, order
 
 _END_SECONDS = 20.0
 """How long interrupted workers may take to stop their servers."""
@@ -67,6 +66,7 @@ class Workers:
         if reporter is not None:
             # Files run side by side: a line for each change of file would be a line for each test.
             reporter.showfspath = self._config.option.verbose > 0
+        forkserver.share()
         for _ in range(min(self._config.option.workers, len(self._queue))):
             self._fork(session)
         try:
@@ -255,7 +255,7 @@ def _settle_in(config: pytest.Config, number: int) -> None:
     base = factory.getbasetemp() / f"worker-{number}"
     base.mkdir(mode=0o700)
     factory._basetemp = base  # noqa: SLF001 - there is no public way to give a fork its own
-    reseed()
+    forkserver.reseed()
 
 
 class _Reports:

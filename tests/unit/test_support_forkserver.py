@@ -8,7 +8,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.support.forkserver import can_fork
+from tests.support.fork_command import ForkCommand
+from tests.support.forkserver import ForkServer, can_fork, root
 from tests.support.process import Program, carillon_command, run_carillon
 
 pytestmark = pytest.mark.slow
@@ -32,6 +33,34 @@ def test_it_ends_with_the_commands_code() -> None:
     assert "--roles nobody" in done.stderr
     with pytest.raises(subprocess.CalledProcessError):
         run_carillon(["serve", "--roles", "nobody"], env=EMBEDDED, check=True)
+
+
+def test_it_leaves_as_a_new_process_does() -> None:
+    """It does not take apart what the server imported; what the interpreter says at its end is said all the same."""
+    with ForkCommand() as forked, Path("/dev/full").open("w") as full:
+        for command in ([str(forked.folder / "carillon"), "version"], [*carillon_command(), "version"]):
+            done = subprocess.run(
+                command, env={"PATH": "/usr/bin:/bin"}, stdout=full, stderr=subprocess.PIPE, check=False
+            )
+            assert done.returncode == 120
+            assert b"Exception ignored in" in done.stderr
+
+
+def test_workers_share_what_was_imported() -> None:
+    """A worker's server is a fork of the run's one root, not a process that imports everything anew."""
+    servers = [ForkServer(root("command")) for _ in range(2)]
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        children = [each.start(["version"], {"PATH": ""}, None, [nothing] * 3) for each in servers]
+    finally:
+        os.close(nothing)
+    parents = [Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[1] for child in children]
+    roots = {Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1] for parent in parents}
+    assert [child.wait(60) for child in children] == [0, 0]
+    for each in servers:
+        each.close()
+    assert len({*parents}) == 2
+    assert len(roots) == 1
 
 
 def test_it_works_in_its_folder_and_hears_signals(tmp_path: Path) -> None:
