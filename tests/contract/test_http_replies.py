@@ -110,6 +110,14 @@ async def test_the_last_reply_says_so(request_text: bytes) -> None:
     heard = await say(request_text + get(b"plain"))
     assert heard.count(b"HTTP/1.1 ") == 1
     assert heard.count(b"connection: close\r\n") == 1
+
+
+@pytest.mark.req("P-900")
+async def test_a_reply_before_the_body_has_arrived_says_that_the_connection_ends() -> None:
+    """A client that keeps its connections would lose its next request."""
+    heard = await say(get(b"plain", b"Content-Length: 5"))
+    assert heard.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert heard.count(b"connection: close\r\n") == 1
     assert heard.endswith(b'\r\n\r\n{"ok":true}')
 
 

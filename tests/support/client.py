@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import select
 import socket
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -17,6 +18,9 @@ WELCOME: dict[str, Any] = {
 }
 
 
+_REFUSED = 400
+
+
 class Reply(NamedTuple):
     """An answer with its headers under lower-case names."""
 
@@ -26,11 +30,12 @@ class Reply(NamedTuple):
 
 
 class Client:
-    """Talks to one address; every call is a connection of its own."""
+    """Talks to one address; every call is a connection of its own, or all of them share one that is kept."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, keeps: bool = False) -> None:
         parts = urlsplit(address)
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
+        self._kept = self._new() if keeps else None
 
     @classmethod
     def of(cls, program: Program) -> "Client":
@@ -48,8 +53,10 @@ class Client:
         """The reply; of a stream, what comes up to its first notification, or until it is silent for so long."""
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         sent = {"Content-Type": "application/json", **(headers or {})} if content is not None else headers or {}
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=30)
+        connection = self._kept or self._new()
+        ends = True
         try:
+            _drop_ended(connection)
             connection.request(method, path, content, sent)
             # Of a reply that ends with its connection, http.client gives the socket away.
             wire = connection.sock
@@ -57,10 +64,20 @@ class Client:
             # A stream has no end to wait for.
             lasts = answer.getheader("Content-Type", "").startswith("text/event-stream")
             text = _heard(wire, answer, listen_seconds) if lasts else answer.read()
+            # A listener that refuses a request before its body has arrived may hang up behind its reply.
+            ends = lasts or (content is not None and answer.status >= _REFUSED)
         finally:
-            connection.close()
+            if ends or self._kept is None:
+                connection.close()
         found = {name.lower(): value for name, value in answer.getheaders()}
         return Reply(answer.status, found, _read(found.get("content-type", ""), text))
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+
+    def _new(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self._host, self._port, timeout=30)
 
     def get(self, path: str, headers: dict[str, str] | None = None) -> Reply:
         return self.call("GET", path, headers=headers)
@@ -77,6 +94,12 @@ class Client:
         what = f"{notification_id} to settle"
         wait_until(lambda: self.story(notification_id)["status"] != "queued", timeout=timeout, what=what)
         return self.story(notification_id)
+
+
+def _drop_ended(connection: http.client.HTTPConnection) -> None:
+    """The server may end a connection that nobody uses; the next request then opens another one."""
+    if connection.sock is not None and select.select([connection.sock], [], [], 0)[0]:
+        connection.close()
 
 
 def _read(media_type: str, text: bytes) -> Any:

@@ -6,6 +6,7 @@ means something else by the name says so under the field.
 
 import ast
 import inspect
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -76,16 +77,23 @@ def _docstrings(kind: type) -> dict[str, str]:
     return found
 
 
-@cache
 def _written(kind: type) -> dict[str, str]:
+    return _written_in(kind.__module__).get(kind.__qualname__, {})
+
+
+@cache
+def _written_in(module: str) -> dict[str, dict[str, str]]:
+    """What a module says under the fields of its classes; read once, because parsing takes most of the time."""
     try:
-        tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(kind)))
-    except (OSError, SyntaxError, TypeError):
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, SyntaxError, TypeError):
         return {}  # A package without its sources has the sentences of names alone.
-    (made,) = tree.body
-    body = made.body if isinstance(made, ast.ClassDef) else []
+    return {made.name: _sentences_under(made) for made in tree.body if isinstance(made, ast.ClassDef)}
+
+
+def _sentences_under(made: ast.ClassDef) -> dict[str, str]:
     found = {}
-    for field, after in pairwise(body):
+    for field, after in pairwise(made.body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
             text = after.value.value if isinstance(after.value, ast.Constant) else None
             if isinstance(text, str):

@@ -318,7 +318,9 @@ class Exchange:
         measured = self._head_only or status in _BODILESS or any(name == b"content-length" for name, _ in headers)
         self._chunked = self._persistent and not measured
         # Without a length and without chunks, only the end of the connection tells the client that the reply is whole.
-        ends = not self._lasting or self._writer.ending or not (measured or self._chunked)
+        framed = measured or self._chunked
+        # A body that is still on its way would be read as the next request.
+        ends = not (self._lasting and self._whole and framed) or self._writer.ending
         self._lasting = not ends and not says_close(headers)
         framing: list[tuple[bytes, bytes]] = []
         if ends and not says_close(headers):
