@@ -212,7 +212,7 @@ class WarmPostgresEngine(PostgresEngine):
 
 def _waits(pool: Any) -> bool:
     connections = pool._pool  # noqa: SLF001 - nobody else asks
-    return not pool._cut_off and connections.get_idle_size() == connections.get_size()  # noqa: SLF001 - as above
+    return not connections.is_closing() and connections.get_idle_size() == connections.get_size()
 
 
 class SqliteEngine(Engine):
