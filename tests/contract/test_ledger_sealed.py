@@ -2,8 +2,8 @@
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -58,7 +58,7 @@ from tests.contract import (
 )
 from tests.support.databases import Databases
 from tests.support.ledger_builders import enrolment, notification, route, want
-from tests.support.ledger_sealed import SealedEngine, SealedPostgresEngine, SealedSqliteEngine, no_leaks
+from tests.support.ledger_sealed import Canaries, SealedEngine, SealedPostgresEngine, SealedSqliteEngine, no_leaks
 from tests.support.receipt_builders import RULES
 
 pytestmark = pytest.mark.slow
@@ -97,22 +97,46 @@ SUITES: list[ModuleType] = [
 _numbers = count(1)
 
 
+class EmptyPostgres:
+    """Engines on empty databases: the same database as long as only its rows change, with the connections it has."""
+
+    def __init__(self, databases: Databases) -> None:
+        self._databases = databases
+        self._engine: SealedPostgresEngine | None = None
+        self._give_back: Callable[[], None] = lambda: None
+
+    async def another(self) -> SealedEngine:
+        if self._engine is not None and self._databases.emptied(self._engine.dsn):
+            self._engine.canaries = Canaries()
+            return self._engine
+        await self.aclose()
+        dsn, self._give_back = self._databases.take()
+        self._engine = SealedPostgresEngine(dsn, partial(self._databases.read, dsn))
+        return self._engine
+
+    async def aclose(self) -> None:
+        if self._engine is not None:
+            await self._engine.aclose()
+            self._give_back()
+            self._engine = None
+
+
+Empty = Callable[[], Awaitable[SealedEngine]]
+
+
 @pytest.fixture(params=["postgres", "sqlite"])
-def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], SealedEngine]]:
-    """Makes another empty database each time."""
+async def empty(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Empty]:
+    """Gives another empty database each time."""
+
+    async def file() -> SealedEngine:
+        return SealedSqliteEngine(tmp_path / f"{next(_numbers)}.db")
+
     if request.param == "sqlite":
-        yield lambda: SealedSqliteEngine(tmp_path / f"{next(_numbers)}.db")
+        yield file
         return
-    databases: Databases = request.getfixturevalue("databases")
-    with ExitStack() as taken:
-
-        def another() -> SealedEngine:
-            taken.close()
-            dsn, give_back = databases.take()
-            taken.callback(give_back)
-            return SealedPostgresEngine(dsn, partial(databases.read, dsn))
-
-        yield another
+    server = EmptyPostgres(request.getfixturevalue("databases"))
+    yield server.another
+    await server.aclose()
 
 
 def cases(suite: ModuleType) -> list[Callable[..., Any]]:
@@ -126,12 +150,10 @@ def cases(suite: ModuleType) -> list[Callable[..., Any]]:
 
 @pytest.mark.req("S2-34")
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.__name__.rpartition(".")[2])
-async def test_a_suite_holds_under_seals_and_leaves_nothing_readable(
-    empty: Callable[[], SealedEngine], suite: ModuleType
-) -> None:
+async def test_a_suite_holds_under_seals_and_leaves_nothing_readable(empty: Empty, suite: ModuleType) -> None:
     for case in cases(suite):
         wanted = inspect.signature(case).parameters
-        engine = empty()
+        engine = await empty()
         async with no_leaks(engine), AsyncExitStack() as stack:
             given: dict[str, Any] = {"engine": engine} if "engine" in wanted else {}
             if "ledger" in wanted:
@@ -284,8 +306,8 @@ async def readable(engine: SealedEngine) -> list[str]:
 
 
 @pytest.mark.req("S2-34")
-async def test_nothing_that_names_a_person_can_be_read(empty: Callable[[], SealedEngine]) -> None:
-    engine = empty()
+async def test_nothing_that_names_a_person_can_be_read(empty: Empty) -> None:
+    engine = await empty()
     await written(engine)
     assert not await readable(engine)
 
@@ -295,29 +317,27 @@ ONE_BY_ONE = sorted(columns.sealed_names().items())
 
 @pytest.mark.parametrize(("column", "way"), ONE_BY_ONE)
 async def test_a_column_without_its_codec_is_noticed(
-    empty: Callable[[], SealedEngine], monkeypatch: pytest.MonkeyPatch, column: str, way: Way
+    empty: Empty, monkeypatch: pytest.MonkeyPatch, column: str, way: Way
 ) -> None:
     """Control: each column in turn is left as it is."""
     left = {name: each for name, each in columns.sealed_names().items() if name != column}
     monkeypatch.setattr(sealing, "sealed_names", lambda: left)
-    engine = empty()
+    engine = await empty()
     await written(engine)
     assert await readable(engine), f"{column} is not sealed as {way}, and nobody notices"
 
 
-async def test_a_text_that_keeps_the_address_is_noticed(
-    empty: Callable[[], SealedEngine], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_text_that_keeps_the_address_is_noticed(empty: Empty, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control of what vendors say, and of names made of addresses."""
     monkeypatch.setattr(sealing, "_without", lambda text, _address: text)
-    engine = empty()
+    engine = await empty()
     await written(engine)
     found = await readable(engine)
     assert {line.rpartition(" ")[2] for line in found} >= {"attempts", "dead_letters", "outbox", "routes", "receipts"}
 
 
-async def test_every_column_is_declared(empty: Callable[[], SealedEngine]) -> None:
-    engine = empty()
+async def test_every_column_is_declared(empty: Empty) -> None:
+    engine = await empty()
     async with engine.ledger():
         found = await schema(engine)
     assert undeclared(found) == []

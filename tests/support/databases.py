@@ -14,14 +14,15 @@ from tests.support.servers import Postgres, find_binary
 # A test leaves rows, connections and used numbers behind. A connection may still commit a row, so the tables are
 # emptied after the last one has gone. A large table gives its pages back, because each test would scan the dead rows.
 _CLEAN = """
-CREATE FUNCTION pg_temp.clean() RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION pg_temp.clean(idle_ones_stay boolean) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     place regclass;
 BEGIN
     LOOP
         PERFORM pg_stat_clear_snapshot();
         PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
-            WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend';
+            WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+            AND NOT (idle_ones_stay AND state IS NOT DISTINCT FROM 'idle');
         EXIT WHEN NOT FOUND;
         PERFORM pg_sleep(0.002);
     END LOOP;
@@ -71,16 +72,16 @@ class Databases:
     def __init__(self, server: Postgres) -> None:
         self._server = server
         self._free: list[tuple[Prepared, _Psql, str]] = []
-        self._taken: dict[str, _Psql] = {}
+        self._taken: dict[str, tuple[_Psql, str]] = {}
 
     def take(self) -> tuple[Prepared, Callable[[], None]]:
         """An empty database, and what gives it back."""
         dsn, psql, shape = self._free.pop() if self._free else self._new()
-        self._taken[dsn] = psql
+        self._taken[dsn] = (psql, shape)
 
         def give_back() -> None:
             del self._taken[dsn]
-            psql.ask("SELECT pg_temp.clean()")
+            psql.ask("SELECT pg_temp.clean(false)")
             # The database of a test that changed more than rows is not used again.
             if psql.ask(_SHAPE) == shape:
                 self._free.append((dsn, psql, shape))
@@ -95,9 +96,16 @@ class Databases:
         psql.close()
         return dsn.rpartition("/")[2]
 
+    def emptied(self, dsn: str) -> bool:
+        """Empty a database that is taken; connections that wait stay open. False if more than rows was changed."""
+        psql, shape = self._taken[dsn]
+        psql.ask("SELECT pg_temp.clean(true)")
+        return psql.ask(_SHAPE) == shape
+
     def read(self, dsn: str, statement: str) -> str:
         """What psql prints, from a database that is taken."""
-        return self._taken[dsn].ask(statement)
+        psql, _ = self._taken[dsn]
+        return psql.ask(statement)
 
     def close(self) -> None:
         while self._free:

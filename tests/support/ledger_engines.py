@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -13,9 +13,11 @@ import asyncpg
 import pytest
 from redis.asyncio import Redis
 
+from carillon.ledger.migrate import PARTS
 from carillon.ledger.opening import Ledger
 from carillon.ledger.postgres.engine import plain
 from carillon.ledger.postgres.ledger import PostgresLedger
+from carillon.ledger.postgres.pools import Address, PoolRules, Pools
 from carillon.ledger.redis.leases import RedisLeases
 from carillon.ledger.rows import as_held
 from carillon.ledger.sqlite.ledger import SqliteLedger
@@ -142,8 +144,11 @@ class PostgresEngine(Engine):
         finally:
             self._open -= 1
             if not self._open:
-                await asyncio.gather(*(each.close() for each in self._idle))
-                self._idle.clear()
+                await self._part()
+
+    async def _part(self) -> None:
+        await asyncio.gather(*(each.close() for each in self._idle))
+        self._idle.clear()
 
     @asynccontextmanager
     async def _connected(self) -> "AsyncIterator[asyncpg.Connection[Any]]":
@@ -157,6 +162,57 @@ class PostgresEngine(Engine):
             self._idle.append(connection)
         else:
             await connection.close()
+
+
+class _Lent(Pools, kw_only=True):
+    """Pools that are given back where a ledger closes them, once."""
+
+    give_back: Callable[[Pools], Awaitable[None]]
+    is_lent: bool = True
+
+    async def aclose(self) -> None:
+        if self.is_lent:
+            self.is_lent = False
+            await self.give_back(Pools(self.intake, self.claims, self.settlements, self.reads))
+
+
+class WarmPostgresEngine(PostgresEngine):
+    """For many ledgers in one loop: its connections outlive them.
+
+    Most of what a short test costs the server is what a new connection reads of the catalogue, and plans.
+    """
+
+    def __init__(self, dsn: str) -> None:
+        super().__init__(dsn)
+        self._free: list[Pools] = []
+        # The side entrance is open as long as the engine is.
+        self._open = 1
+
+    async def open(self, **options: Any) -> Ledger:
+        if options.keys() & {"intake_connections", "read_connections", "rules"}:
+            return await super().open(**options)
+        address = Address.parse(self.dsn)
+        pools = self._free.pop() if self._free else await Pools.open(address, intake=4, reads=4, rules=PoolRules())
+        lent = _Lent(pools.intake, pools.claims, pools.settlements, pools.reads, give_back=self._back)
+        statements = options.pop("statements", None) or load("postgres", frozenset(options.get("parts", PARTS)))
+        return PostgresLedger(address, lent, statements, options.pop("lease_seconds", 30.0), **options)
+
+    async def _back(self, pools: Pools) -> None:
+        """What a ledger has left unfinished ends with its connections."""
+        if all(_waits(pool) for pool in pools.each()):
+            self._free.append(pools)
+        else:
+            await pools.aclose()
+
+    async def aclose(self) -> None:
+        await self._part()
+        await asyncio.gather(*(pools.aclose() for pools in self._free))
+        self._free.clear()
+
+
+def _waits(pool: Any) -> bool:
+    connections = pool._pool  # noqa: SLF001 - nobody else asks
+    return not connections.is_closing() and connections.get_idle_size() == connections.get_size()
 
 
 class SqliteEngine(Engine):

@@ -10,15 +10,16 @@ import msgspec
 
 from carillon.ledger.opening import Ledger
 from carillon.ledger.sealing import Codec, Seals
-from tests.support.ledger_engines import Engine, PostgresEngine, Rows, SqliteEngine
+from tests.support.ledger_engines import Engine, Rows, SqliteEngine, WarmPostgresEngine
 
 SEALS = Seals([bytes(range(32))])
 _CODEC = Codec(SEALS)
 _PERSONAL = frozenset({"address", "payload_json", "metadata_json", "message_json", "contacts", "raw_fields"})
 _SHORTEST = 6
 _TABLES = {
-    "postgres": "SELECT table_name AS name FROM information_schema.tables"
-    " WHERE table_schema = current_schema() AND table_type = 'BASE TABLE'",
+    # A table without a page has no row.
+    "postgres": "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace"
+    " AND (relkind = 'r' AND pg_relation_size(oid) > 0 OR relkind = 'p')",
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table'",
 }
 
@@ -102,11 +103,11 @@ class _Sealed(Engine):
         return [f"{text!r} in {name}" for name, told in raw.items() for text in self.canaries.texts if text in told]
 
 
-class SealedPostgresEngine(_Sealed, PostgresEngine):
+class SealedPostgresEngine(_Sealed, WarmPostgresEngine):
     """PostgreSQL under seals; `read` answers with what psql prints."""
 
     def __init__(self, dsn: str, read: Callable[[str], str]) -> None:
-        PostgresEngine.__init__(self, dsn)
+        WarmPostgresEngine.__init__(self, dsn)
         self.canaries = Canaries()
         self._read = read
 

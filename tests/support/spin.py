@@ -47,7 +47,8 @@ def check(model: str, *defines: str, live: bool = False, quick: bool = False) ->
         # Optimising takes longer than most searches.
         kind = ["-DNFAIR=5"] if live else ["-DSAFETY"]
         _run(place, "gcc", "-w", "-O1" if quick else "-O0", "-DMEMLIM=2048", *kind, "-o", "pan", "pan.c")
-        said = _run(place, "./pan", "-m100000", *(["-a", "-f"] if live else []))
+        # To clear a table for millions of states takes longer than most searches, too.
+        said = _run(place, "./pan", "-m100000", "-w24" if quick else "-w20", *(["-a", "-f"] if live else []))
     return read(said)
 
 

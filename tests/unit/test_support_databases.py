@@ -7,9 +7,12 @@ import asyncpg
 import pytest
 
 from carillon.ledger.postgres.ledger import PostgresLedger
+from tests.support import tables
 from tests.support.databases import Databases
 from tests.support.ledger_builders import enrolment, want
+from tests.support.ledger_engines import WarmPostgresEngine
 from tests.support.servers import Postgres
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -110,4 +113,77 @@ async def test_a_database_with_other_tables_is_not_used_again(databases: Databas
     give_back()
     other, give_back = databases.take()
     assert other != dsn
+    give_back()
+
+
+async def test_connections_that_wait_stay_while_a_database_is_emptied(databases: Databases) -> None:
+    dsn, give_back = databases.take()
+    waits, works = await asyncpg.connect(dsn), await asyncpg.connect(dsn)
+    # A transaction that is open may still write.
+    await works.execute("BEGIN")
+    ledger = await PostgresLedger.open(dsn, allow_unsafe=True)
+    await ledger.enrol([enrolment()])
+    await ledger.aclose()
+    assert databases.emptied(dsn)
+    assert await waits.fetchval("SELECT count(*) FROM records") == 0
+    assert await waits.fetchval("SELECT nextval('claim_tokens')") == 1
+    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError)):
+        await works.execute("COMMIT")
+    await waits.execute("ALTER TABLE records ADD COLUMN another integer")
+    assert not databases.emptied(dsn)
+    await asyncio.gather(waits.close(), works.close())
+    give_back()
+
+
+async def test_ledgers_one_after_the_other_have_the_same_connections(databases: Databases) -> None:
+    dsn, give_back = databases.take()
+    engine = WarmPostgresEngine(dsn)
+    async with engine.ledger() as ledger:
+        await ledger.enrol([enrolment()])
+        first = await pids(dsn)
+    async with engine.ledger() as ledger, engine.ledger() as other:
+        await asyncio.gather(ledger.enrol([enrolment()]), other.enrol([enrolment()]))
+        assert first < await pids(dsn)
+    # What a ledger leaves unfinished is not handed on.
+    async with engine.ledger() as ledger:
+        pools = ledger._pools  # noqa: SLF001 - to leave something unfinished
+        await pools.intake._pool.acquire()  # noqa: SLF001 - as above
+        pools.intake._pool.terminate()  # noqa: SLF001 - as above
+    async with engine.ledger() as ledger:
+        await ledger.enrol([enrolment()])
+    assert len(await engine.rows("records")) == 4
+    await engine.aclose()
+
+    async def gone() -> bool:
+        return await pids(dsn) == set()
+
+    await until(gone, timeout=40, what="the end of every connection")
+    give_back()
+
+
+async def pids(dsn: str) -> set[int]:
+    connection = await asyncpg.connect(dsn)
+    try:
+        rows = await connection.fetch(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name LIKE 'carillon-%' AND pid <> pg_backend_pid()"
+        )
+    finally:
+        await connection.close()
+    return {row["pid"] for row in rows}
+
+
+async def test_tables_are_read_through_one_connection_until_it_is_gone(databases: Databases) -> None:
+    dsn, give_back = databases.take()
+    asked = "SELECT pg_backend_pid() AS n"
+    first = await tables.number(dsn, asked)
+    assert await tables.number(dsn, asked) == first
+    both = {await each for each in [asyncio.create_task(tables.number(dsn, asked)) for _ in range(2)]}
+    assert first in both
+    assert len(both) == 2
+    await tables.write(dsn, f"SELECT pg_terminate_backend({first})")
+    assert await tables.number(dsn, asked) != first
+    with pytest.raises(asyncpg.UndefinedTableError):
+        await tables.read(dsn, "SELECT * FROM nothing_of_that_name")
+    assert await tables.number(dsn, asked) != first
     give_back()
