@@ -22,11 +22,7 @@ FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 SOME_FAILED = 1
 LOOKED_AT_AGAIN = 8
 TRIES_ALONE = 2
-# This plugin takes long to import, and only the fuzz tests of the API use it.
-QUICK = (
-    *("tests/house", "tests/unit", "tests/contract", "-m", "not slow", "-p", "no:schemathesis"),
-    *("--hypothesis-profile", "quick"),
-)
+QUICK = ("tests/house", "tests/unit", "tests/contract", "-m", "not slow", "--hypothesis-profile", "quick")
 BESIDE_OTHERS = ["-m", "not alone"]
 ALONE = ["-m", "alone", "--workers", "0", "tests/chaos", "tests/scenario", "tests/console"]
 MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support import examples, order, workers
+from tests.support import examples
 from tests.support.databases import Databases
 from tests.support.kafka import Kafka
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Postgres, Redis, Valkey
+from tests.support.workers import pytest_addoption as pytest_addoption
+from tests.support.workers import pytest_collection_modifyitems as pytest_collection_modifyitems
+from tests.support.workers import pytest_configure as pytest_configure
 
 # Importing and collecting make no garbage worth looking for; pytest_collection_finish turns it on again.
 gc.disable()
@@ -19,32 +22,6 @@ gc.disable()
 os.environ["PGSSLMODE"] = "disable"
 
 examples.register()
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--workers",
-        type=workers.number,
-        default=0,
-        metavar="N",
-        help="run the tests in N forks; 0: in this process; auto: four for each core",
-    )
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(order.Stopwatch(config), "stopwatch")
-    workers.register(config)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    for item in items:
-        if workers.needs_costly(item):
-            item.add_marker("slow")
-    # Now pytest leaves out what was not asked for.
-    yield
-    stopwatch = config.pluginmanager.getplugin("stopwatch")
-    order.sort(items, stopwatch.known())
 
 
 def pytest_collection_finish() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
 
+from tests.support.browser import shared_context
 from tests.support.process import Program
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.req("P-562")]
@@ -66,9 +67,12 @@ class Desk:
         urllib.request.urlopen(asked, timeout=30).close()  # noqa: S310 - loopback
 
     @asynccontextmanager
-    async def page(self, user: str, query: str = "", **options: Any) -> AsyncIterator[Page]:
-        """The page of the running program, which must complain about nothing."""
-        context: BrowserContext = await self._browser.new_context(reduced_motion="reduce", **options)
+    async def page(self, user: str, query: str = "", *, alone: bool = False, **options: Any) -> AsyncIterator[Page]:
+        """The page of the running program, which must complain about nothing; alone, it is in a browser of its own."""
+        own: BrowserContext | None = None
+        if alone or options:
+            own = await self._browser.new_context(reduced_motion="reduce", **options)
+        context = own or await shared_context(self._browser)
         page, complaints = await context.new_page(), list[str]()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
@@ -79,7 +83,7 @@ class Desk:
             yield page
             assert [each for each in complaints if "ERR_INTERNET_DISCONNECTED" not in each] == []
         finally:
-            await context.close()
+            await (own or page).close()
 
 
 @pytest.fixture
@@ -178,7 +182,7 @@ async def test_a_new_one_is_said_to_a_screen_reader_and_counted_at_once(desk: De
 async def test_windows_show_the_same_and_the_archive_gives_back(desk: Desk) -> None:
     user = person()
     await desk.send(user, *MESSAGES)
-    async with desk.page(user) as one, desk.page(user) as other:
+    async with desk.page(user) as one, desk.page(user, alone=True) as other:
         await expect(listed(one).locator("li")).to_have_count(3)
         item = listed(one).locator("li", has_text="Grace")
         await item.hover()
@@ -212,7 +216,7 @@ async def test_more_is_loaded_when_asked_for(desk: Desk) -> None:
 
 async def test_without_a_connection_it_says_so_and_comes_back(desk: Desk) -> None:
     user = person()
-    async with desk.page(user) as page:
+    async with desk.page(user, alone=True) as page:
         await page.context.set_offline(True)
         await expect(listed(page).locator(".notice")).to_be_visible()
         await page.context.set_offline(False)

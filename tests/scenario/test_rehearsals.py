@@ -38,7 +38,7 @@ base_delay_seconds = 5
 failover_after_attempts = 2
 on_open = "defer"
 """
-SHORT = {"load": "20/min", "for": "20m", "mix": ["sms"], "outages": ["first 5m at 5m"], "prices": ["first=0.01"]}
+SHORT = {"load": "20/min", "for": "8m", "mix": ["sms"], "outages": ["first 3m at 3m"], "prices": ["first=0.01"]}
 LONG = {"load": "1000/s", "for": "30d", "mix": ["sms"], "most": 20_000}
 SECRET = "canary-7f3e"
 
@@ -122,16 +122,16 @@ def test_the_result_is_what_the_terminal_prints(program: Program, folder: Path) 
     *before, (name, found) = events
     assert name == "result"
     assert {one for one, _ in before} == {"progress"}
-    assert [told["of"] for _, told in before] == [1200.0] * len(before)
+    assert [told["of"] for _, told in before] == [480.0] * len(before)
     options = [
         "--load",
         "20/min",
         "--for",
-        "20m",
+        "8m",
         "--mix",
         "sms",
         "--outage",
-        "first 5m at 5m",
+        "first 3m at 3m",
         "--price",
         "first=0.01",
     ]

@@ -8,7 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, expect
+from playwright.async_api import Browser, ConsoleMessage, Page, expect
+
+from tests.support.browser import shared_context
 
 PATIENCE_MS = 40_000
 DESK, PHONE = (1280, 800), (380, 760)
@@ -20,12 +22,12 @@ _CUT = """[...document.querySelectorAll(".scroll")]
 
 
 class Console:
-    """One context of the browser; whatever the page complains about is kept."""
+    """One page of the browser; whatever the page complains about is kept."""
 
     def __init__(self, browser: Browser, address: str, pictures: Path | None = None) -> None:
         self._browser = browser
         self._pictures = pictures
-        self._context: BrowserContext | None = None
+        self._opened: Page | None = None
         self.address = address
         self.complaints: list[str] = []
         self.page: Page
@@ -36,17 +38,21 @@ class Console:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._context is not None:
-            await self._context.close()
+        if self._opened is not None:
+            await self._opened.close()
 
     async def open(self, page: str = "overview", *, size: tuple[int, int] = DESK, scheme: Any = "light") -> Page:
-        """A page of the console in a fresh context."""
-        if self._context is not None:
-            await self._context.close()
-        self._context = await self._browser.new_context(
-            viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, reduced_motion="reduce"
-        )
-        self.page = await self._context.new_page()
+        """A page of the console for somebody who was never there: the browser remembers nothing of it."""
+        if self._opened is not None:
+            await self._opened.close()
+        context = await shared_context(self._browser)
+        self.page = self._opened = await context.new_page()
+        session = await context.new_cdp_session(self.page)
+        forgotten = {"origin": self.address, "storageTypes": "all"}
+        await session.send("Storage.clearDataForOrigin", forgotten)
+        await session.detach()
+        await self.page.set_viewport_size({"width": size[0], "height": size[1]})
+        await self.page.emulate_media(color_scheme=scheme)
         self.page.set_default_timeout(PATIENCE_MS)
         self.page.on("console", self._heard)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))

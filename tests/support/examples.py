@@ -19,5 +19,9 @@ def register() -> None:
 
 def examples(number: int, *allowed: HealthCheck) -> settings:
     """Draw `number` examples in a whole run; `allowed` are health checks that the test does without."""
-    drawn = max(_FEWEST, number * settings().max_examples // 100)
-    return settings(max_examples=drawn, suppress_health_check=[HealthCheck.too_slow, *allowed])
+    return settings(max_examples=cases(number), suppress_health_check=[HealthCheck.too_slow, *allowed])
+
+
+def cases(number: int) -> int:
+    """How many cases a test draws that draws them itself: `number` in a whole run."""
+    return max(_FEWEST, number * settings().max_examples // 100)

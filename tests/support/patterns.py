@@ -39,9 +39,10 @@ class Place(NamedTuple):
 def places(package: str, folder: Path) -> list[Place]:
     """Every expression of a package: calls of `re`, and msgspec's `Meta(pattern=…)`."""
     trees = {_module(package, folder, path): tree_of(path) for path in sorted(folder.rglob("*.py"))}
-    used = {module: _methods(tree) for module, tree in trees.items()}
-    for module, tree in trees.items():
-        for node in ast.walk(tree):
+    nodes = {module: list(ast.walk(tree)) for module, tree in trees.items()}
+    used = {module: _methods(found) for module, found in nodes.items()}
+    for module, found in nodes.items():
+        for node in found:
             if isinstance(node, ast.ImportFrom) and node.module in used:
                 for name in {each.name for each in node.names} & used[module].keys():
                     used[node.module].setdefault(name, set()).update(used[module][name])
@@ -53,10 +54,10 @@ def _module(package: str, folder: Path, path: Path) -> str:
     return ".".join((package, *(part for part in parts if part != "__init__")))
 
 
-def _methods(tree: ast.Module) -> dict[str, set[str]]:
+def _methods(nodes: Iterable[ast.AST]) -> dict[str, set[str]]:
     """For each variable, the methods of patterns that the module calls on it."""
     found: dict[str, set[str]] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and node.attr in METHODS and isinstance(node.value, ast.Name):
             found.setdefault(node.value.id, set()).add(node.attr)
     return found

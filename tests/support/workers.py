@@ -42,6 +42,32 @@ def number(said: str) -> int:
     return max(_FEWEST, min(_MOST, _EACH_CORE * len(os.sched_getaffinity(0))))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--workers",
+        type=number,
+        default=0,
+        metavar="N",
+        help="run the tests in N forks; 0: in this process; auto: four for each core",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(order.Stopwatch(config), "stopwatch")
+    register(config)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    for item in items:
+        if needs_costly(item):
+            item.add_marker("slow")
+    # Now pytest leaves out what was not asked for.
+    yield
+    stopwatch = config.pluginmanager.getplugin("stopwatch")
+    order.sort(items, stopwatch.known())
+
+
 def register(config: pytest.Config) -> None:
     """Let workers run the tests, if more than one process is wanted."""
     if config.option.workers > 0 and not config.option.collectonly and not config.option.usepdb:

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 CONFTEST = """
 import pytest
-from tests.conftest import pytest_addoption, pytest_collection_modifyitems, pytest_configure
+from tests.support.workers import pytest_addoption, pytest_collection_modifyitems, pytest_configure
 
 def note(word):
     with open("notes", "a") as notes:
@@ -38,7 +38,7 @@ def run(folder: Path, files: dict[str, str], *words: str) -> tuple[int, str]:
     (folder / "conftest.py").write_text(CONFTEST)
     for name, text in files.items():
         (folder / name).write_text(text)
-    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:schemathesis", "--workers", "2", *words]
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "--disable-plugin-autoload", "--workers", "2", *words]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=120)
     return done.returncode, done.stdout + done.stderr
