@@ -146,6 +146,7 @@ async def test_ledgers_one_after_the_other_have_the_same_connections(databases: 
         assert first < await pids(dsn)
     # What a ledger leaves unfinished is not handed on.
     async with engine.ledger() as ledger:
+        assert isinstance(ledger, PostgresLedger)
         pools = ledger._pools  # noqa: SLF001 - to leave something unfinished
         await pools.intake._pool.acquire()  # noqa: SLF001 - as above
         pools.intake._pool.terminate()  # noqa: SLF001 - as above
