@@ -4,8 +4,11 @@ import ast
 import sys
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
+
+from scripts.house_rules import parse_file
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
@@ -26,12 +29,12 @@ def document_ids(path: Path = FROM_DOCUMENTS) -> dict[str, str]:
     return {name: meaning for name, _, meaning in (line.partition(" ") for line in lines)}
 
 
-def carried_ids(tests: Path = TESTS) -> dict[str, list[str]]:
+@cache
+def carried_ids(tests: Path = TESTS, parse: Callable[[Path], ast.Module] = parse_file) -> Mapping[str, list[str]]:
     """Every id a test carries, with the places that carry it."""
     carried: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(tests.rglob("*.py")):
-        text = path.read_text()
-        for call in _req_marks(ast.parse(text, filename=str(path))) if "mark.req" in text else ():
+        for call in _req_marks(parse(path)) if "mark.req" in path.read_text() else ():
             place = f"{path.relative_to(tests.parent)}:{call.lineno}"
             for argument in call.args:
                 # A computed id cannot be seen from here, so it counts as the unknown id it would hide.

@@ -11,9 +11,11 @@ from tests.support.databases import Databases
 from tests.support.kafka import Kafka
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Postgres, Redis, Valkey
-from tests.support.workers import pytest_addoption as pytest_addoption
-from tests.support.workers import pytest_collection_modifyitems as pytest_collection_modifyitems
-from tests.support.workers import pytest_configure as pytest_configure
+from tests.support.workers import (  # noqa: F401 - pytest finds them here
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+)
 
 # Importing and collecting make no garbage worth looking for; pytest_collection_finish turns it on again.
 gc.disable()

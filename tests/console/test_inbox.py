@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
 
-from tests.support.browser import shared_context
+from tests.support.browser import new_tab
 from tests.support.process import Program
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.req("P-562")]
@@ -72,8 +72,8 @@ class Desk:
         own: BrowserContext | None = None
         if alone or options:
             own = await self._browser.new_context(reduced_motion="reduce", **options)
-        context = own or await shared_context(self._browser)
-        page, complaints = await context.new_page(), list[str]()
+        page = await own.new_page() if own else await new_tab(self._browser, self.address)
+        complaints = list[str]()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         try:

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import yaml
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -32,13 +32,6 @@ class Timeline:
         self._known = _known()
         self._values: dict[str, dict[int, float]] = {}
         self.steps = 0
-
-    def copy(self) -> Self:
-        """The same series so far, to go on with."""
-        made = type(self)(self._scale)
-        made._values = {name: dict(values) for name, values in self._values.items()}
-        made.steps = self.steps
-        return made
 
     def add(self, step: int, body: ExportMetricsServiceRequest) -> None:
         """One export of one process."""

@@ -7,6 +7,7 @@ in virtual time. test_alarms_live lets faults happen to running processes.
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ class Process:
         """With `calm`, it has lived through the calm already, and these are its exports."""
         self.second = 0
         self.told = [Telling(loop, lambda: float(self.second), galaxy=galaxy) for galaxy in (False, True)]
-        self.timeline = Timeline() if calm is None else calm.copy()
+        self.timeline = Timeline() if calm is None else deepcopy(calm)
         self.queue = QueueLooked(queue=QUEUE, main=3, processing=1, delayed=2, failed=0, oldest_seconds=0.5)
         self.failing, self.slow, self.runs_fail = False, False, False
         if calm is not None:

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from scripts.requirements import OUR_OWN, WAIVED, carried_ids, document_ids, known_ids, report
+from tests.support.sources import tree_of
 
 
 def test_known_ids_are_unique_and_well_formed() -> None:
@@ -13,14 +14,14 @@ def test_known_ids_are_unique_and_well_formed() -> None:
 
 
 def test_every_id_beyond_the_numbered_ones_says_what_it_asks_and_is_carried() -> None:
-    carried = carried_ids()
+    carried = carried_ids(parse=tree_of)
     asked = document_ids() | document_ids(OUR_OWN)
     assert not [name for name, meaning in asked.items() if not meaning or name not in carried]
 
 
 def test_every_carried_id_is_known() -> None:
     known = set(known_ids())
-    assert not {name: places for name, places in carried_ids().items() if name not in known}
+    assert not {name: places for name, places in carried_ids(parse=tree_of).items() if name not in known}
 
 
 def test_marks_are_found_wherever_they_stand(tmp_path: Path) -> None:

@@ -49,8 +49,9 @@ def test_no_file_names_a_machine_or_leaves_an_open_end() -> None:
             text = path.read_text()
         except UnicodeDecodeError:
             continue
-        for number, line in enumerate(text.splitlines(), 1):
-            found += [f"{place(path, number)}: {what}" for what, pattern in _FORBIDDEN.items() if pattern.search(line)]
+        # None of them goes over the end of a line, so most files are done with three searches.
+        for what, pattern in _FORBIDDEN.items():
+            found += [f"{place(path, text.count(chr(10), 0, at.start()) + 1)}: {what}" for at in pattern.finditer(text)]
     assert not found
 
 

@@ -15,20 +15,25 @@ import pytest
 from tests.support.client import WELCOME, Client
 from tests.support.ports import free_port
 from tests.support.process import Program, carillon_command
+from tests.support.servers import Postgres
 from tests.support.waiting import wait_until
 
 ENGINES = ("sqlite", "postgres")
 
 
-@pytest.fixture(params=ENGINES)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def database(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if engine == "sqlite":
         return f"sqlite:///{tmp_path}/carillon.db"
     return str(request.getfixturevalue("postgres_dsn"))
 
 
-@pytest.fixture
-def environment(database: str) -> dict[str, str]:
+def environment_of(database: str) -> dict[str, str]:
     return {
         "DATABASE_URL": database,
         "CARILLON_HTTP__PORT": "0",
@@ -38,10 +43,23 @@ def environment(database: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def program(environment: dict[str, str], tmp_path: Path) -> Iterator[Program]:
-    with Program("serve", env=environment, cwd=tmp_path) as program:
-        program.wait_ready()
-        yield program
+def environment(database: str) -> dict[str, str]:
+    return environment_of(database)
+
+
+@pytest.fixture(scope="module")
+def program(engine: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    """One for all tests that only ask it something."""
+    folder = tmp_path_factory.mktemp("local")
+    with contextlib.ExitStack() as stack:
+        database = f"sqlite:///{folder}/carillon.db"
+        if engine == "postgres":
+            server: Postgres = request.getfixturevalue("postgres")
+            database = server.database()
+            stack.callback(server.drop, database)
+        running = stack.enter_context(Program("serve", env=environment_of(database), cwd=folder))
+        running.wait_ready()
+        yield running
 
 
 @pytest.fixture
@@ -120,12 +138,14 @@ def test_a_scheduled_notification_waits(client: Client) -> None:
 
 
 @pytest.mark.req("G-06")
-def test_sigterm_ends_with_zero_and_nothing_leased(client: Client, program: Program) -> None:
-    for _ in range(50):
-        client.send()
-    program.terminate()
-    assert program.wait() == 0
-    assert program.noise == []
+def test_sigterm_ends_with_zero_and_nothing_leased(environment: dict[str, str], tmp_path: Path) -> None:
+    with Program("serve", env=environment, cwd=tmp_path) as program:
+        client = Client.of(program)
+        for _ in range(50):
+            client.send()
+        program.terminate()
+        assert program.wait() == 0
+        assert program.noise == []
 
 
 def test_several_processes_share_one_port(environment: dict[str, str], tmp_path: Path) -> None:

@@ -69,9 +69,8 @@ def test_without_an_outage_everybody_is_told_in_time(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_figures_and_another_one_others(tmp_path: Path) -> None:
-    config, seen = settings(tmp_path), []
-    for seed in (7, 7, 8):
-        seen.append(played(config, "first 5m at 2m", seconds=600.0, seed=seed))
+    config = settings(tmp_path)
+    seen = [played(config, "first 5m at 2m", seconds=600.0, seed=seed) for seed in (7, 7, 8)]
     assert seen[0] == seen[1] != seen[2]
     assert seen[0].failed_over > 0
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
-from playwright.async_api import Browser, BrowserContext, async_playwright
+from playwright.async_api import Browser, Page, async_playwright
 
 _QUIET = (
     "--no-sandbox",
@@ -32,14 +32,22 @@ async def chromium() -> AsyncIterator[Browser]:
             await browser.close()
 
 
-_shared: "WeakKeyDictionary[Browser, BrowserContext]" = WeakKeyDictionary()
+_keepers: "WeakKeyDictionary[Browser, Page]" = WeakKeyDictionary()
 
 
-async def shared_context(browser: Browser) -> BrowserContext:
-    """One context for many pages: a page in a context of its own takes four times the processor time to open.
+async def new_tab(browser: Browser, address: str) -> Page:
+    """A tab in the process of the other tabs: a page in a context of its own takes four times the processor time.
 
-    Pages of one context share what the browser remembers of a site; tabs have their own session.
+    A page that stays open keeps the process, and opens the tab. Tabs share what the browser remembers of a site, but
+    for a tab's own session.
     """
-    if browser not in _shared:
-        _shared[browser] = await browser.new_context(reduced_motion="reduce")
-    return _shared[browser]
+    if browser not in _keepers:
+        context = await browser.new_context(reduced_motion="reduce")
+        _keepers[browser] = await context.new_page()
+        await _keepers[browser].goto(f"{address}/console/icon.svg")
+    keeper = _keepers[browser]
+    async with keeper.expect_popup() as opened:
+        await keeper.evaluate("() => { window.open('about:blank'); }")
+    page = await opened.value
+    await page.evaluate("() => { window.opener = null; }")
+    return page

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from playwright.async_api import Browser, ConsoleMessage, Page, expect
 
-from tests.support.browser import shared_context
+from tests.support.browser import new_tab
 
 PATIENCE_MS = 40_000
 DESK, PHONE = (1280, 800), (380, 760)
@@ -45,9 +45,8 @@ class Console:
         """A page of the console for somebody who was never there: the browser remembers nothing of it."""
         if self._opened is not None:
             await self._opened.close()
-        context = await shared_context(self._browser)
-        self.page = self._opened = await context.new_page()
-        session = await context.new_cdp_session(self.page)
+        self.page = self._opened = await new_tab(self._browser, self.address)
+        session = await self.page.context.new_cdp_session(self.page)
         forgotten = {"origin": self.address, "storageTypes": "all"}
         await session.send("Storage.clearDataForOrigin", forgotten)
         await session.detach()

@@ -44,7 +44,10 @@ CHARACTERS = (
     *("\x01", "\b", "\t", "\n", "\r", "\x1f", "\x7f", "\x80", "\xa0", "ß", "é", "e\u0301"),
     *("\u2028", "\u2029", "\ud7ff", "\ue000", "\ufeff", "\ufffd", "\uffff", "\U00010000", "😀", "\U0010ffff"),
 )
-NEAR = (None, True, False, 0, 1, 0.0, 1.0, -0.0, "", "0", "1", "null", "true", "false", [], {}, [0], [False], {"0": 0})
+NEAR: tuple[Any, ...] = (
+    *(None, True, False, 0, 1, 0.0, 1.0, -0.0),
+    *("", "0", "1", "null", "true", "false", [], {}, [0], [False], {"0": 0}),
+)
 """Values that a careless writer takes for each other."""
 
 
