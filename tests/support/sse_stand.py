@@ -43,6 +43,7 @@ class SseStand:
         self._config = folder / "sse.toml"
         self._config.write_text(f'extends = "sse"\n[task_picker]\npoll_interval = "100ms"\n{settings}')
         self._stack = AsyncExitStack()
+        self._tables = tables.Kept(url)
         self._http: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
@@ -54,6 +55,7 @@ class SseStand:
     ) -> None:
         add_last_words(error, self.programs)
         await self._stack.aclose()
+        self._tables.close()
         for program in self.programs:
             await asyncio.to_thread(program.close)
 
@@ -118,7 +120,7 @@ class SseStand:
         """Its row in the sse blueprint's table."""
         table = "notifications.notifications" if self.url.startswith("postgres") else "notifications"
         named = f"SELECT * FROM {table} WHERE notification_id = '{notification_id}'"  # noqa: S608 - ids of our own
-        (found,) = await tables.read(self.url, named)
+        (found,) = await self._tables.read(named)
         return found
 
     async def until_row(self, notification_id: str, **wanted: Any) -> dict[str, Any]:
