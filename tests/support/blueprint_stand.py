@@ -1,6 +1,5 @@
 """What stands share whose tests run outside an event loop: their processes, what those are told, and their end."""
 
-import asyncio
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ class ProgramStand:
         self.url = url
         self.programs: list[Program] = []
         self._stack = ExitStack()
+        self._tables = tables.Reader(url)
 
     def __enter__(self) -> Self:
         return self
@@ -37,10 +37,11 @@ class ProgramStand:
         for program in self.programs:
             program.close()
         self._stack.close()
+        self._tables.close()
 
     def rows(self, statement: str) -> list[tables.Row]:
         """What a SELECT finds, past the program; not to be called inside an event loop."""
-        return asyncio.run(tables.read(self.url, statement))
+        return self._tables.read(statement)
 
 
 class BlueprintStand(ProgramStand, ABC):

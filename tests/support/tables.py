@@ -66,7 +66,8 @@ async def _read_postgres(url: str, statement: str) -> list[Row]:
 
 async def _questions(url: str) -> _Asked:
     """One connection; the loop closes it at its own end, as each generator that is still open."""
-    connection = await asyncpg.connect(url, timeout=_SECONDS)
+    # Nothing is kept of a statement: a migration may change what it finds.
+    connection = await asyncpg.connect(url, timeout=_SECONDS, statement_cache_size=0)
     try:
         statement = yield []
         while True:
@@ -74,6 +75,22 @@ async def _questions(url: str) -> _Asked:
     finally:
         with suppress(*_GONE, TimeoutError):
             await connection.close(timeout=_SECONDS)
+
+
+class Reader:
+    """The same outside of event loops."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._runner: asyncio.Runner | None = None
+
+    def read(self, statement: str) -> list[Row]:
+        self._runner = self._runner or asyncio.Runner()
+        return self._runner.run(read(self._url, statement))
+
+    def close(self) -> None:
+        if self._runner is not None:
+            self._runner.close()
 
 
 async def write(url: str, statement: str) -> None:
