@@ -157,7 +157,7 @@ SIZES = {name: size for size, names in LONGEST.items() for name in names.split()
 MADE = {
     # Expressions that a function makes of its arguments: what they look like.
     "domain.rights._patterns/1": [re.compile(rf"(?<![\w@.+-]){re.escape('a' * 60)}(?![\w@+-]|\.\w)")],
-    "intake.jinja.formats.AmountWriter.__init__/1": [amount_writer("en", one)._exact for one in ("EUR", "JPY", "CLF")],
+    "intake.jinja.formats.AmountWriter.__init__/1": [amount_writer("en", one).exact for one in ("EUR", "JPY", "CLF")],
     "ledger.statements.without/1": [
         re.compile("^-- caps\\n.*?^-- end of caps\\n", re.MULTILINE | re.DOTALL),
     ],

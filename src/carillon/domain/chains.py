@@ -57,7 +57,7 @@ def chained(
             found.append(replace(route, goal=goal))
             continue
         step = steps[route.recipient_ref] = steps.get(route.recipient_ref, -1) + 1
-        held = None
+        held: float | None = None
         if step == 0:
             times[route.recipient_ref] = starts
             held = route.not_before_ms
