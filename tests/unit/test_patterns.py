@@ -152,7 +152,7 @@ MADE = {
     # Expressions that a function makes of its arguments: what they look like.
     "domain.rights._patterns/1": [re.compile(rf"(?<![\w@.+-]){re.escape('a' * 60)}(?![\w@+-]|\.\w)")],
     "intake.jinja.formats.AmountWriter.__init__/1": [
-        re.compile(rf"(?:[0-9]{{1,11}}{behind}(?:\n|\Z))++") for behind in (r"(?:\.[0-9]{1,4})?", r"(?:\.0)?")
+        re.compile(rf"\A(?:[0-9]{{1,11}}+{behind}(?:\n|\Z))++") for behind in (r"(?:\.[0-9]{1,4}+)?+", r"(?:\.0)?+")
     ],
     "ledger.statements.without/1": [
         re.compile("^-- caps\\n.*?^-- end of caps\\n", re.MULTILINE | re.DOTALL),

@@ -103,8 +103,8 @@ class AmountWriter:
         self._before, _, self._behind = more.partition(core)
         self._before_less, _, self._behind_less = less.partition(core)
         self._digits, self._shape = digits, f",.{digits}f"
-        behind_point = rf"(?:\.[0-9]{{1,{digits}}})?" if digits else r"(?:\.0)?"
-        self._exact = re.compile(rf"(?:[0-9]{{1,11}}{behind_point}(?:\n|\Z))++")
+        behind_point = rf"(?:\.[0-9]{{1,{digits}}}+)?+" if digits else r"(?:\.0)?+"
+        self._exact = re.compile(rf"\A(?:[0-9]{{1,11}}+{behind_point}(?:\n|\Z))++")
         """Amounts that need no rounding, of which a float tells each apart."""
 
     def one(self, value: Value) -> str:
