@@ -24,7 +24,7 @@ _SECRET = secrets.token_bytes(32)
 _MONEY = ("|", "money", "(")
 
 
-class Marks:
+class AmountMarks:
     """The source of a part in the making, with marks in place of the filter; not for a part that can grow.
 
     What grows may take up what it has written, in a macro or a block with a filter.

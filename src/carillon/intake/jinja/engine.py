@@ -13,7 +13,7 @@ import minijinja
 
 from carillon.domain.errors import BadIntent, BadTemplate, CarillonError, Place
 from carillon.domain.notifications import ComposedPart, MarkedSource
-from carillon.intake.jinja.amounts import Marks, with_amounts
+from carillon.intake.jinja.amounts import AmountMarks, with_amounts
 from carillon.intake.jinja.budget import (
     CURRENT,
     MOST_OUTPUT,
@@ -104,7 +104,7 @@ def _engine(*, strict: bool, counts: bool = True, quick: bool = False) -> _Engin
 
 def compiled(pieces: Sequence[Piece], *, escapes: bool, tidies: bool = False) -> ComposedPart:
     """The part that the engine gets; raises BadTemplate with the place of what does not compile."""
-    macros, marks = macros_in(pieces), Marks(pieces)
+    macros, marks = macros_in(pieces), AmountMarks(pieces)
     out: list[str] = []
     starts: list[int] = []
     tags: list[Tag] = []

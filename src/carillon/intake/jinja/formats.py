@@ -103,8 +103,8 @@ class AmountWriter:
         self._before, _, self._behind = more.partition(core)
         self._before_less, _, self._behind_less = less.partition(core)
         self._digits, self._shape = digits, f",.{digits}f"
-        behind_point = rf"(?:\.[0-9]{{1,{digits}}})?" if digits else r"(?:\.0)?"
-        self.exact = re.compile(rf"(?:[0-9]{{1,11}}{behind_point}(?:\n|\Z))++")
+        behind_point = rf"(?:\.[0-9]{{1,{digits}}}+)?+" if digits else r"(?:\.0)?+"
+        self._exact = re.compile(rf"\A(?:[0-9]{{1,11}}+{behind_point}(?:\n|\Z))++")
         """Amounts that need no rounding, of which a float tells each apart."""
 
     def one(self, value: Value) -> str:
@@ -122,7 +122,7 @@ class AmountWriter:
     def many(self, lines: str) -> list[str]:
         """The same for lines with a number each: Python works once for all of them, which takes a third of the time."""
         amounts = lines.split("\n")
-        if self._by_babel or self.exact.fullmatch(lines) is None:
+        if self._by_babel or self._exact.fullmatch(lines) is None:
             return [self.one(amount) for amount in amounts]
         shown = "\n".join([f"{{:{self._shape}}}"] * len(amounts)).format(*map(float, amounts))
         shown = _marked(shown, self._group, self._point).replace("\n", f"{self._behind}\n{self._before}")
