@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import asyncpg
 import pytest
 from msgspec.structs import replace
 
@@ -11,7 +12,7 @@ from carillon.domain.decide import EXPIRY, barred
 from carillon.domain.digests import DigestEntry, Overflow, ThrottleEntry, read_throttle
 from carillon.domain.notifications import Accepted, Collapse, Enrolment
 from carillon.domain.verdicts import Skip
-from carillon.ledger.opening import Ledger
+from carillon.ledger.opening import Ledger, open_ledger
 from tests.support.ledger_builders import defer, enrolment, finish, retry, route, settlement, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 from tests.support.ledger_properties import claim_one
@@ -197,6 +198,33 @@ def counted(person: str = "ann", *, overflow: Overflow = "skip", **changes: Any)
         instead=digest if overflow == "digest" else None,
     )
     return replace(made, throttles=(entry,))
+
+
+@pytest.mark.req("P-946")
+async def test_a_throttle_that_moved_while_an_acceptance_waited_counts(ledger_dsn: str) -> None:
+    """Another process counts for the same person: its write moves the row that this one waits for."""
+    ledger = await open_ledger(ledger_dsn, allow_unsafe=True)
+    other = await asyncpg.connect(ledger_dsn)
+    await ledger.enrol([counted()])
+    writing = other.transaction()
+    await writing.start()
+    (before,) = await other.fetch("SELECT ctid FROM throttles")
+    await other.execute("UPDATE throttles SET times_json = times_json")
+    (after,) = await other.fetch("SELECT ctid FROM throttles")
+    assert before != after
+    accepting = asyncio.create_task(ledger.enrol([counted()]))
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    while not await other.fetchval(waits):
+        assert not accepting.done(), "it does not wait for the lock"
+        await asyncio.sleep(0.01)
+    await writing.commit()
+    await accepting
+    assert len(await ledger.throttle_times(None, "user:ann", "news")) == 2
+    (over,) = await ledger.enrol([counted()])
+    assert isinstance(over, Accepted)
+    assert [one.gate for one in over.gated] == ["throttle"]
+    await other.close()
+    await ledger.aclose()
 
 
 @pytest.mark.req("P-304")

@@ -13,7 +13,7 @@ from carillon.domain.skipped import SkippedPage, SkippedPlan
 from carillon.domain.store import Ask, Engine, Row, Steps
 from carillon.ledger.admin import is_stopped, noted
 from carillon.ledger.rows import chosen
-from carillon.ledger.throttles import locked
+from carillon.ledger.throttles import kept_row, locked
 
 FILTERS = (
     "gate",
@@ -91,7 +91,6 @@ def _throttled(free: Sequence[Row], plan: SkippedPlan) -> Steps[list[tuple[str, 
     for row in free:
         if plan.throttle(row) is not None:
             places.setdefault((row["tenant_id"] or "", row["recipient_ref"], row["category"]), []).append(row)
-    names = ("tenant_id", "audience", "category")
     over: list[tuple[str, str]] = []
     kept: list[Row] = []
     for held in (yield from locked(places)):
@@ -106,6 +105,6 @@ def _throttled(free: Sequence[Row], plan: SkippedPlan) -> Steps[list[tuple[str, 
             else:
                 passed.add(row["notification_id"])
                 times = recent([*times, now_ms], rule, now_ms)
-        kept.append({**{name: held[name] for name in names}, "times_json": msgspec.json.encode(times).decode()})
+        kept.append(kept_row(held["place"], times))
     yield Ask("throttle_keep", each=kept)
     return over

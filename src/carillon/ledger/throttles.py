@@ -20,6 +20,7 @@ class ThrottleCounts:
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._times = {_key(row): _read_times(row["times_json"]) for row in rows}
+        self._places = {_key(row): row["place"] for row in rows}
         self._now_ms = int(rows[0]["now_ms"]) if rows else 0
         self._added: dict[Key, list[str]] = {}
         self._entries: dict[Key, ThrottleEntry] = {}
@@ -59,7 +60,7 @@ class ThrottleCounts:
             new = sum(name in written for name in names)
             if new:
                 times = recent([*self._times[key], *[self._now_ms] * new], self._entries[key].throttle, self._now_ms)
-                rows.append({**_place(key), "times_json": msgspec.json.encode(times).decode()})
+                rows.append(kept_row(self._places[key], times))
         return rows
 
 
@@ -83,6 +84,11 @@ def locked(keys: Collection[Key]) -> Steps[list[Row]]:
     missing = [_place(key) for key in sorted(keys) if key not in there]
     yield Ask("throttle_open", each=missing)
     return [*rows, *(yield Ask("throttle_lock", each=missing))]
+
+
+def kept_row(place: object, times: Sequence[int]) -> Row:
+    """The values of `throttle_keep`, for a row that `locked` has found at this place."""
+    return {"place": place, "times_json": msgspec.json.encode(times).decode()}
 
 
 def _waits(route: Route, entry: ThrottleEntry) -> bool:

@@ -99,7 +99,8 @@ class PostgresIntake:
             return answers, found
         async with connection.transaction():
             throttles = await self._engine.drive(connection, counted([batch[place] for place in places]))
-            judged = [throttles.judged(each) if at in places else each for at, each in enumerate(batch)]
+            taken = set(places)
+            judged = [throttles.judged(each) if at in taken else each for at, each in enumerate(batch)]
             answers, found, written = await self._enrol_rows(judged, places, connection, first_claims)
             steps = stored([judged[place] for place in places], written, throttles)
             gone = await self._engine.drive(connection, steps)

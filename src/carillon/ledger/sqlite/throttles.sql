@@ -6,14 +6,14 @@ VALUES (:tenant_id, :audience, :category, '[]', :now)
 ON CONFLICT DO NOTHING;
 
 -- name: throttle_lock
-SELECT t.tenant_id, t.audience, t.category, t.times_json, :now AS now_ms FROM throttles t
+SELECT t.tenant_id, t.audience, t.category, t.times_json, t.rowid AS place, :now AS now_ms FROM throttles t
 WHERE t.tenant_id = :tenant_id AND t.audience = :audience AND t.category = :category;
 
 -- name: throttle_keep
 -- `updated_at` changes once an hour at most, so that its index is left alone.
 UPDATE throttles
 SET times_json = :times_json, updated_at = CASE WHEN updated_at < :now - 3600000 THEN :now ELSE updated_at END
-WHERE tenant_id = :tenant_id AND audience = :audience AND category = :category;
+WHERE rowid = :place;
 
 -- name: throttle_times
 SELECT t.times_json FROM throttles t
