@@ -191,6 +191,7 @@ async def test_a_row_is_one_line_and_says_what_it_waits_for(console: Console) ->
     try:
         await console.send("email", tenantId=tenant, user="held-one")
         await console.send("webhook", recipient=far, userId=far[-200:])
+        await console.send("push", scheduledFor="2096-01-01T00:00:00Z")
         page = await console.open("notifications")
         held = page.get_by_role("row").filter(has_text="held-one")
         await expect(held).to_contain_text("waits: tenant paused-one is paused by anonymous: the contract ended")

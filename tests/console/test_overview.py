@@ -204,8 +204,8 @@ async def test_control_a_page_that_is_only_filled_loses_the_focus(console: Conso
     async def careless(route: Route) -> None:
         answer = await route.fetch()
         text = await answer.text()
-        assert "refill(places.top, " in text
-        await route.fulfill(response=answer, body=text.replace("refill(places.top, ", "fill(places.top, "))
+        assert "refill(places.verdict, " in text
+        await route.fulfill(response=answer, body=text.replace("refill(places.verdict, ", "fill(places.verdict, "))
 
     page = await console.open("templates")
     await page.route("**/console/console.js", careless)

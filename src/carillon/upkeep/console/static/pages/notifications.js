@@ -151,7 +151,7 @@ function why(one) {
 /** What waits for its time says which. */
 function stateOf(one) {
   if (one.status !== "queued" || !one.scheduledFor || Date.parse(one.scheduledFor) < Date.now()) return badge(one.status);
-  return h("span", { class: "row" }, badge(one.status), h("span", { class: "quiet" }, when(one.scheduledFor)));
+  return h("span", { class: "row whole" }, badge(one.status), h("span", { class: "quiet" }, when(one.scheduledFor)));
 }
 
 /** What can be done with those chosen, or with all that match; nothing is done before it was counted. */
