@@ -51,7 +51,7 @@ LONGEST: dict[int, str] = {
         domain.content.parts.InAppAction.label
         domain.content.parts.Word domain.synchronous._SEPARATORS
         domain.templates.unfit_name/1 domain.templates.unfit_name/2 domain.templates._TAG
-        domain.templates._UNKNOWN intake.jinja.formats.AmountWriter.__init__/1
+        domain.templates._UNKNOWN
         doors.http.wire.TemplateKey doors.http.wire.Origin doors.http.wire.Tenant doors.http.wire.UserId
         doors.http.wire.Address doors.http.wire.Locale doors.http.wire.Correlation doors.http.wire.Key
         doors.http.wire._KEY doors.messages._CORRELATION doors.redis_stream.offset._ID intake.directory._ADDRESS
@@ -156,9 +156,6 @@ SIZES = {name: size for size, names in LONGEST.items() for name in names.split()
 MADE = {
     # Expressions that a function makes of its arguments: what they look like.
     "domain.rights._patterns/1": [re.compile(rf"(?<![\w@.+-]){re.escape('a' * 60)}(?![\w@+-]|\.\w)")],
-    "intake.jinja.formats.AmountWriter.__init__/1": [
-        re.compile(rf"\A(?:[0-9]{{1,11}}+{behind}(?:\n|\Z))++") for behind in (r"(?:\.[0-9]{1,4}+)?+", r"(?:\.0)?+")
-    ],
     "ledger.statements.without/1": [
         re.compile("^-- caps\\n.*?^-- end of caps\\n", re.MULTILINE | re.DOTALL),
     ],

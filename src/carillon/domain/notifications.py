@@ -39,14 +39,6 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     in_app: InAppParts | None = None
 
 
-class MarkedSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A source that shows each amount of money between two marks, so that all of them are written together."""
-
-    source: str
-    name: str
-    mark: str
-
-
 class ComposedPart(msgspec.Struct, frozen=True, kw_only=True):
     """The source of a subject, a text or an HTML as the jinja engine gets it, with the places of its tags."""
 
@@ -68,8 +60,6 @@ class ComposedPart(msgspec.Struct, frozen=True, kw_only=True):
     escapes: bool = False
     tidies: bool = False
     """It is made from HTML: the empty lines that its statements leave are taken away."""
-    marked: MarkedSource | None = None
-    """The same source for a quicker way to its amounts; None if it shows none, or takes up what it has written."""
 
 
 class Composition(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import minijinja
 
 from carillon.domain.errors import BadIntent, BadTemplate, CarillonError, Place
-from carillon.domain.notifications import ComposedPart, MarkedSource
-from carillon.intake.jinja.amounts import AmountMarks, with_amounts
+from carillon.domain.notifications import ComposedPart
 from carillon.intake.jinja.budget import (
     CURRENT,
     MOST_OUTPUT,
@@ -65,12 +64,12 @@ class _Engine:
             pycompat=False,
         )
 
-    def render(self, part: ComposedPart | MarkedSource, context: Mapping[str, Any]) -> str:
+    def render(self, part: ComposedPart, context: Mapping[str, Any]) -> str:
         if part.name not in self._names:
             self._add(part)
         return self.environment.render_template(part.name, **context)
 
-    def _add(self, part: ComposedPart | MarkedSource) -> None:
+    def _add(self, part: ComposedPart) -> None:
         if len(self._names) >= _KEPT:
             self.environment.clear_templates()
             self._names.clear()
@@ -104,7 +103,7 @@ def _engine(*, strict: bool, counts: bool = True, quick: bool = False) -> _Engin
 
 def compiled(pieces: Sequence[Piece], *, escapes: bool, tidies: bool = False) -> ComposedPart:
     """The part that the engine gets; raises BadTemplate with the place of what does not compile."""
-    macros, marks = macros_in(pieces), AmountMarks(pieces)
+    macros = macros_in(pieces)
     out: list[str] = []
     starts: list[int] = []
     tags: list[Tag] = []
@@ -122,13 +121,11 @@ def compiled(pieces: Sequence[Piece], *, escapes: bool, tidies: bool = False) ->
         else:
             text = chunks(piece)
         out.append(text)
-        marks.add(piece, text, free=spot == "free")
         length += len(text)
     source = "".join(out)
-    name = f"{hashlib.blake2b(source.encode('utf-8', 'surrogatepass')).hexdigest()}.{'html' if escapes else 'text'}"
     part = ComposedPart(
         source=source,
-        name=name,
+        name=f"{hashlib.blake2b(source.encode('utf-8', 'surrogatepass')).hexdigest()}.{'html' if escapes else 'text'}",
         starts=tuple(starts),
         places=tuple(tag.place for tag in tags),
         tags=tuple(tag.text for tag in tags),
@@ -137,7 +134,6 @@ def compiled(pieces: Sequence[Piece], *, escapes: bool, tidies: bool = False) ->
         links=escapes and can_link(pieces),
         escapes=escapes,
         tidies=tidies,
-        marked=None if grows else marks.source(name),
     )
     _check(part)
     return part
@@ -231,9 +227,7 @@ def render(part: ComposedPart, data: Data, budget: Budget) -> str:
 def _rendered(part: ComposedPart, data: Data, budget: Budget) -> str:
     try:
         if data.small and not part.grows:
-            engine = _engine(strict=budget.strict, counts=False, quick=True)
-            text = _at_once(engine, part, data, budget)
-            return engine.render(part, data.context) if text is None else text
+            return _engine(strict=budget.strict, counts=False, quick=True).render(part, data.context)
         if budget.quick:
             return _engine(strict=budget.strict, quick=True).render(part, data.context)
     except minijinja.TemplateError as error:
@@ -242,26 +236,6 @@ def _rendered(part: ComposedPart, data: Data, budget: Budget) -> str:
         if budget.quick:
             raise TooHeavy from None
     return _engine(strict=budget.strict).render(part, data.context)
-
-
-def _at_once(engine: _Engine, part: ComposedPart, data: Data, budget: Budget) -> str | None:
-    """The text with its amounts written together; None if there are none, or if the filter has to say something.
-
-    What succeeds here succeeds with the filter: that takes a few steps more, but may take ten times as many.
-    """
-    if part.marked is None or not budget.strict:
-        return None
-    left = budget.left
-    try:
-        text = engine.render(part.marked, data.context)
-        return with_amounts(text, part.marked.mark, budget.person.locale, escapes=part.escapes)
-    except TooHeavy:
-        raise
-    except _REFUSALS as error:
-        if isinstance(error, minijinja.TemplateError) and error.kind == "OutOfFuel":
-            raise
-        budget.left = left
-        return None
 
 
 def _refusal(part: ComposedPart, error: minijinja.TemplateError, data: Data) -> BadIntent:

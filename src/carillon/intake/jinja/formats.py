@@ -1,7 +1,7 @@
 """Numbers, money, days, times and phone numbers as people of a locale write them."""
 
 import datetime as dt
-import re
+from collections.abc import Callable
 from decimal import Decimal, DecimalException
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -84,52 +84,33 @@ def _shown(value: Value) -> str:
     return repr(str(value)[:40])
 
 
-class AmountWriter:
+@lru_cache(maxsize=4096)
+def _writer(tag: str, currency: str) -> Callable[[Value], str]:
     """Writes amounts of one currency as people of one locale do; raises UnknownCurrencyError.
 
     What the tables say is read once. Only where digits are not grouped by three does Babel write each amount.
     """
+    if len(currency) != 3 or not currency.isalpha():  # noqa: PLR2004 - ISO 4217
+        raise UnknownCurrencyError(currency)
+    currency, locale = currency.upper(), known_locale(tag)
+    digits = get_currency_precision(currency)
+    group, point = get_group_symbol(locale), get_decimal_symbol(locale)
+    core = _marked(f"{Decimal(1):,.{digits}f}", group, point)
+    more, less = (format_currency(one, currency, locale=locale) for one in (Decimal(1), Decimal(-1)))
+    if locale.currency_formats["standard"].grouping != _FASTEST_GROUPS or core not in more or core not in less:
+        return lambda value: format_currency(decimal(value), currency, locale=locale)
+    (before, _, behind), (before_less, _, behind_less) = more.partition(core), less.partition(core)
+    shape = f",.{digits}f"
 
-    def __init__(self, tag: str, currency: str) -> None:
-        if len(currency) != 3 or not currency.isalpha():  # noqa: PLR2004 - ISO 4217
-            raise UnknownCurrencyError(currency)
-        self._currency, self._locale = currency.upper(), known_locale(tag)
-        digits = get_currency_precision(self._currency)
-        self._group, self._point = get_group_symbol(self._locale), get_decimal_symbol(self._locale)
-        core = _marked(f"{Decimal(1):,.{digits}f}", self._group, self._point)
-        more, less = (format_currency(one, self._currency, locale=self._locale) for one in (Decimal(1), Decimal(-1)))
-        grouping = self._locale.currency_formats["standard"].grouping
-        self._by_babel = grouping != _FASTEST_GROUPS or core not in more or core not in less
-        self._before, _, self._behind = more.partition(core)
-        self._before_less, _, self._behind_less = less.partition(core)
-        self._digits, self._shape = digits, f",.{digits}f"
-        behind_point = rf"(?:\.[0-9]{{1,{digits}}}+)?+" if digits else r"(?:\.0)?+"
-        self._exact = re.compile(rf"\A(?:[0-9]{{1,11}}+{behind_point}(?:\n|\Z))++")
-        """Amounts that need no rounding, of which a float tells each apart."""
-
-    def one(self, value: Value) -> str:
-        if self._by_babel:
-            return format_currency(decimal(value), self._currency, locale=self._locale)
+    def write(value: Value) -> str:
         amount = value
-        if type(value) is not float or not -_EXACT < value < _EXACT or round(value, self._digits) != value:
+        if type(value) is not float or not -_EXACT < value < _EXACT or round(value, digits) != value:
             # A float with so few digits is not rounded; others are, and 2.675 as text lies between 2.67 and 2.68.
             amount = decimal(value)
-        text = _marked(format(abs(amount), self._shape), self._group, self._point)
-        if amount < 0:
-            return f"{self._before_less}{text}{self._behind_less}"
-        return f"{self._before}{text}{self._behind}"
+        text = _marked(format(abs(amount), shape), group, point)
+        return f"{before_less}{text}{behind_less}" if amount < 0 else f"{before}{text}{behind}"
 
-    def many(self, lines: str) -> list[str]:
-        """The same for lines with a number each: Python works once for all of them, which takes a third of the time."""
-        amounts = lines.split("\n")
-        if self._by_babel or self._exact.fullmatch(lines) is None:
-            return [self.one(amount) for amount in amounts]
-        shown = "\n".join([f"{{:{self._shape}}}"] * len(amounts)).format(*map(float, amounts))
-        shown = _marked(shown, self._group, self._point).replace("\n", f"{self._behind}\n{self._before}")
-        return f"{self._before}{shown}{self._behind}".split("\n")
-
-
-amount_writer = lru_cache(maxsize=4096)(AmountWriter)
+    return write
 
 
 def _marked(text: str, group: str, point: str) -> str:
@@ -147,7 +128,7 @@ def money(value: Value, currency: Value, person: Person) -> str:
         decimal(value)
         raise Unformattable(f"{_shown(currency)} is not a currency such as EUR")
     try:
-        return amount_writer(person.locale, currency).one(value)
+        return _writer(person.locale, currency)(value)
     except UnknownCurrencyError:
         raise Unformattable(f"{_shown(currency)} is not a currency such as EUR") from None
 
