@@ -39,7 +39,9 @@ async def wrong_clocks(stand: Stand, mutant: str | None = None) -> tuple[float, 
     await stand.send(stand.webhooks(f"m{place}" for place in range(MESSAGES)))
     await stand.until_terminal(MESSAGES)
     found = retried_in_time(stand)
-    assert all(worker.events("route_attempted") for worker in workers)
+    # With 120 messages and 60 slots each takes some, unless its clock tells it that nothing is due.
+    idle = [place for place, worker in enumerate(workers) if not worker.events("route_attempted")]
+    properties.hold("retried_in_time", not idle, f"workers that attempted nothing: {idle}")
     return found
 
 

@@ -129,9 +129,16 @@ def test_a_dead_endpoint_waits_alone_and_a_probe_closes_its_breaker(stand: Stand
     assert stand.targets(client)[name]["state"] in {"open", "half_open"}
     assert stand.endpoint(stand.other) not in stand.targets(client)
     waiting.append(stand.send(client, stand.one))
-    told = [str(route["waitsFor"]) for one in waiting for route in client.story(one)["routes"]]
-    assert any(said.startswith(f"the breaker of webhook@{name} is open until 20") for said in told)
-    assert any(said.startswith(f"the breaker of webhook@{name} is open until 20") for said in listed(client))
+    # Every three seconds a probe may go, and fails: in between each look names the breaker.
+    named = f"the breaker of webhook@{name} is open until 20"
+
+    def stories() -> list[str]:
+        return [str(route["waitsFor"]) for one in waiting for route in client.story(one)["routes"]]
+
+    wait_until(lambda: any(said.startswith(named) for said in stories()), timeout=40, what="the breaker in stories")
+    wait_until(
+        lambda: any(said.startswith(named) for said in listed(client)), timeout=40, what="the breaker in the list"
+    )
     stand.one.default = Reply()
     for one in waiting:
         story = client.settled(one)
