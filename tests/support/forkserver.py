@@ -121,8 +121,7 @@ class Root:
         command = [sys.executable, "-m", "tests.support.forkserver", str(theirs.fileno()), kind]
         self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         theirs.close()
-        # Of the process that has started it; workers leave without their exit handlers.
-        atexit.register(self._close)
+        atexit.register(self._close)  # Workers leave without their exit handlers.
 
     def server(self) -> socket.socket:
         """The connection to a new server; several processes may ask, because nobody waits for an answer here."""
@@ -143,6 +142,7 @@ class ForkServer:
     def __init__(self, root: Root) -> None:
         self._control = root.server()
         self._lock = threading.Lock()
+        atexit.register(self._control.close)
 
     def start(self, words: Sequence[str], env: Mapping[str, str], cwd: Path | None, files: Sequence[int]) -> Forked:
         """Run `carillon` with these words; files are what becomes its standard input, output and errors."""
