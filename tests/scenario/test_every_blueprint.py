@@ -111,6 +111,7 @@ def test_a_dependency_that_is_away_is_named_until_it_is_back(blueprint: Blueprin
         blueprint.until(lambda check=check: check in blueprint.readiness(program).get("away", []), f"{check} away")
         assert Client.of(program).get("/readyz").status == 200, "the process itself is ready"
         assert blueprint.found_ill[check] in blueprint.ill()
+        needs_attention(program, check, known=blueprint.found_ill[check] != "Ledger")
         way.open()
         blueprint.until(lambda: blueprint.readiness(program) == {"status": "ready"}, f"{check} back")
     # Busy: the signal comes while most of it is still under way.
@@ -118,6 +119,17 @@ def test_a_dependency_that_is_away_is_named_until_it_is_back(blueprint: Blueprin
     blueprint.until_arrived(given[0])
     end(blueprint, program)
     assert blueprint.ill() == set()
+
+
+def needs_attention(program: Program, check: str, *, known: bool) -> None:
+    """The console's overview and `top` name it, if there is an overview and its ledger answers."""
+    seen = Client.of(program).get("/api/v1/console/overview")
+    if seen.status == 404 or not known:
+        assert seen.status in {404, 503}
+        return
+    notes = [note for note in seen.body["attention"]["notes"] if note["about"] == "dependency"]
+    assert [note["name"] for note in notes] == [check], seen.body["attention"]
+    assert notes[0]["text"].startswith(f"{check} does not answer")
 
 
 def test_a_start_waits_for_what_is_away(blueprint: Blueprint) -> None:

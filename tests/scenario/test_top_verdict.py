@@ -12,9 +12,9 @@ from tests.support.process import Program, run_carillon
 from tests.support.terminal import Terminal
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.req("P-954")
+pytestmark = pytest.mark.req("P-954", "P-980")
 
-CALM = "● nothing fails, nothing is late"
+CALM = "● Nothing needs attention."
 BY_HAND = {"X-Admin-Override": "true"}
 
 
@@ -43,7 +43,7 @@ def test_it_names_pauses_and_breakers(program: Program) -> None:
     forced = {"provider": "sandbox", "to": "open", "reason": "an exercise"}
     assert client.call("POST", "/api/v1/admin/breakers", forced, BY_HAND).status < 300
     lines = said(program).splitlines()
-    assert re.match(r"✖ the breaker of sandbox \(.*push.*\) is open", lines[1]), lines[:4]
+    assert re.match(r"✖ The breaker of sandbox \(.*push.*\) is open", lines[1]), lines[:4]
     assert any(line.startswith("▲ lane bulk") for line in lines[2:5]), "and the rest below it"
     assert CALM not in "\n".join(lines)
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from carillon.upkeep.console.api import failing
+from carillon.upkeep.console.attention import failing
 from carillon.upkeep.console.history import Remembered
 
 

@@ -20,7 +20,6 @@ from rich.text import Text
 from carillon.cli.options import AsJson, print_json
 from carillon.cli.plots import bar, sparkline
 from carillon.cli.remote import HERE, NOT_FOUND, Remote, RemoteFailed, Token, TokenFile, Url, token_of
-from carillon.cli.verdict import notes
 from carillon.cli.words import VERDICTS, counted
 
 STEP_SECONDS, STEPS = 10, 60
@@ -37,6 +36,7 @@ _ROOMY = 29
 """From this height on, an empty line stands between the parts."""
 _MOST_NOTES = 4
 """How much of what needs attention a roomy screen names; another one names the worst."""
+_MOODS = {"bad": ("✖", "red"), "wait": ("▲", "yellow")}
 _STATES = {"closed": "green", "half_open": "yellow", "open": "red"}
 
 
@@ -83,9 +83,7 @@ def look(remote: Remote) -> dict[str, Any]:
     pages, absent = surface["pages"], surface.get("absent", {})
     if "overview" in pages:
         seen["overview"] = remote.get("/api/v1/console/overview")
-        for name in ("providers", "pauses", "targets"):
-            seen[name] = _listed(remote, name)
-        seen["health"] = _health_of(remote)
+        seen["providers"] = _listed(remote, "providers")
     if "queues" in pages:
         seen["queues"] = remote.get("/ops/queues")["queues"]
     if len(seen) == 1 and "queues" in absent:
@@ -103,14 +101,6 @@ def _listed(remote: Remote, name: str) -> list[dict[str, Any]]:
         if error.status == NOT_FOUND:
             return []
         raise
-
-
-def _health_of(remote: Remote) -> dict[str, Any]:
-    """The health of a server that is unwell is an answer, too."""
-    try:
-        return remote.get("/health")
-    except RemoteFailed as error:
-        return error.body or {}
 
 
 def screen(seen: dict[str, Any], url: str, width: int, height: int = ALL, trouble: str = "") -> RenderableType:
@@ -198,8 +188,19 @@ def _verdict(seen: dict[str, Any], trouble: str) -> list[RenderableType]:
     if trouble:
         # The verdict of an hour ago must not stand there in green.
         return [Text(f"✖ what stands below is from {seen['at'][11:19]} UTC", "bold red", no_wrap=True)]
-    found: list[RenderableType] = [note.line for note in notes(seen)]
-    return found or [Text("● nothing fails, nothing is late", "bold green", no_wrap=True)]
+    # An older server says nothing about it.
+    found = seen["overview"].get("attention")
+    if found is None:
+        return []
+    if not found["notes"]:
+        return [Text(f"● Nothing needs attention. {found['text']}", "bold green", no_wrap=True, overflow="ellipsis")]
+    return [_note(one) for one in found["notes"]]
+
+
+def _note(note: dict[str, Any]) -> Text:
+    """With a mark, for those who see no colours."""
+    mark, colour = _MOODS[note["mood"]]
+    return Text(f"{mark} {note['text']}", f"bold {colour}", no_wrap=True, overflow="ellipsis")
 
 
 def _flow(steps: list[dict[str, Any]], at: str, width: int) -> list[RenderableType]:

@@ -80,7 +80,7 @@ def _engine(process: Process) -> Sequence[Part]:
         *queues,
         KafkaDoorPart(process, ledger),
         RehearsalsPart(process),
-        Listener(process, ledger, live=live, providers=providers),
+        Listener(process, ledger, live=live, providers=providers, breakers=breakers),
     ]
 
 

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Protocol
 from carillon.compose import access, from_settings, rehearsals
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.live import LivePart
+from carillon.compose.outbound import BreakersPart
 from carillon.compose.part import Part, PartEnd
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
 from carillon.config.settings import Settings
 from carillon.upkeep import health
 from carillon.upkeep.console import api as console_api
+from carillon.upkeep.console.attention import Watch
 from carillon.upkeep.console.series import Series
-from carillon.upkeep.health import Checks, Readiness
+from carillon.upkeep.health import Checks, OneLook, Readiness, examine
 from carillon.web import Endpoint, NoServer, ProbeServer, Server, ServerSettings, app
 from carillon.web.application import Application
 from carillon.web.gate import is_loopback
@@ -49,11 +51,13 @@ class Listener(Part):
         *,
         live: LivePart | None = None,
         providers: ProvidersPart | None = None,
+        breakers: BreakersPart | None = None,
     ) -> None:
         self._process = process
         self._ledger = ledger
         self._live = live
         self._providers = providers
+        self._breakers = breakers
         self._server: AnyServer = NoServer()
         self._lasting: Lasting | None = None
 
@@ -103,7 +107,7 @@ class Listener(Part):
         endpoints = [found for part in parts if (found := part.health(checks)) is not None]
         if doors:
             endpoints += [] if surface == "health" else [each for part in parts for each in part.endpoints()]
-            endpoints += self._console(parts, series)
+            endpoints += self._console(parts, series, checks)
         # Where callers prove nothing, only loopback may see details, as it may see everything else.
         local = not process.settings.auth.asked() and is_loopback(process.settings.http.host)
         endpoints = with_usual(endpoints, health.endpoints(readiness, checks, tells_strangers=local))
@@ -123,7 +127,7 @@ class Listener(Part):
         self._lasting = application.lasting
         return application
 
-    def _console(self, parts: Sequence[Part], series: Series) -> list[Endpoint]:
+    def _console(self, parts: Sequence[Part], series: Series, checks: Checks) -> list[Endpoint]:
         """The console's files and its own endpoints, if the settings allow a console."""
         process = self._process
         if not access.console_served(process.settings):
@@ -140,6 +144,10 @@ class Listener(Part):
         console.channels = process.chains
         console.absent = absent
         console.sandboxes = [] if self._providers is None else list(self._providers.sandboxes)
+        if self._breakers is not None:
+            look = OneLook(lambda: examine(checks.needed))
+            breakers, targets = self._breakers.breakers, self._breakers.targets
+            console.watch = Watch(chains=process.chains, breakers=breakers, targets=targets, dependencies=look.result)
         asked = console_api.endpoints(console)
         if "overview" not in pages:
             asked = [endpoint for endpoint in asked if endpoint.name not in OF_OVERVIEW]

@@ -53,7 +53,7 @@ def parts_of(process: Process) -> Sequence[Part]:
         broker,
         providers,
         templates,
-        Listener(process, ledger, providers=providers),
+        Listener(process, ledger, providers=providers, breakers=breakers),
         looks,
         AuditRetentionPart(process, ledger),
         worker,

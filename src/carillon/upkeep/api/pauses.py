@@ -11,7 +11,7 @@ from carillon.domain.breaker import State
 from carillon.domain.lanes import Lanes
 from carillon.domain.pauses import Paused, Scope
 from carillon.domain.ports import Clock
-from carillon.domain.targets import lane_target, target_of, template_target, tenant_target
+from carillon.domain.targets import TargetView, lane_target, target_of, template_target, tenant_target
 from carillon.upkeep.api.notifications_wire import Reason
 from carillon.upkeep.api.targets import ChangedTargets
 from carillon.web import OPERATORS, Answer, Endpoint, Problem, Reply, Request
@@ -115,10 +115,7 @@ class Brakes:
         self._known = known
 
     async def list(self, _: Request) -> Reply:
-        views = await self._targets.views()
-        found = [(name, view.state.paused) for name, view in views.items() if view.state.paused is not None]
-        found.sort(key=lambda one: (-one[1].since_ms, one[0]))
-        return Reply(200, PauseList(items=[self._view(paused) for _, paused in found]))
+        return Reply(200, PauseList(items=pause_views(await self._targets.views())))
 
     async def pause(self, request: Request) -> Reply:
         body = request.json(PauseBody)
@@ -188,20 +185,28 @@ class Brakes:
             case "tenant":
                 return tenant_target(body.name)
 
-    def _view(self, paused: Paused) -> PauseView:
-        scope, _, name = paused.what.partition(" ")
-        provider, _, endpoint = name.partition(" ") if scope == "endpoint" else (None, "", name)
-        kind: Scope = msgspec.convert(scope, Scope)
-        since = rfc3339_ms(paused.since_ms)
-        return PauseView(
-            scope=kind,
-            name=endpoint,
-            provider=provider,
-            what=paused.what,
-            by=paused.by,
-            reason=paused.reason,
-            since=since,
-        )
+
+def pause_views(views: Mapping[str, TargetView]) -> list[PauseView]:
+    """Everything that is paused, the newest first."""
+    found = [(name, view.state.paused) for name, view in views.items() if view.state.paused is not None]
+    found.sort(key=lambda one: (-one[1].since_ms, one[0]))
+    return [_view(paused) for _, paused in found]
+
+
+def _view(paused: Paused) -> PauseView:
+    scope, _, name = paused.what.partition(" ")
+    provider, _, endpoint = name.partition(" ") if scope == "endpoint" else (None, "", name)
+    kind: Scope = msgspec.convert(scope, Scope)
+    since = rfc3339_ms(paused.since_ms)
+    return PauseView(
+        scope=kind,
+        name=endpoint,
+        provider=provider,
+        what=paused.what,
+        by=paused.by,
+        reason=paused.reason,
+        since=since,
+    )
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):

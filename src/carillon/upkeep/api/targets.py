@@ -1,5 +1,6 @@
 """The endpoints about targets: which receivers are in trouble or kept at a pace, and enabling one by hand."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Protocol
 
 import msgspec
@@ -92,11 +93,7 @@ class TargetAdministration:
 
     async def list(self, request: Request) -> Reply:
         del request
-        views, now = await self._targets.views(), self._clock.wall()
-        # A lane or a template is a target that can only be paused: the list of pauses shows it.
-        shown = {name: view for name, view in views.items() if has_calls(name) or tenant_of(name) is not None}
-        found = [_info(name, view, now) for name, view in shown.items()]
-        found.sort(key=lambda one: (_WORST[one.state], one.provider or "", one.endpoint or "", one.tenant_id or ""))
+        found = target_infos(await self._targets.views(), self._clock.wall())
         return Reply(200, TargetList(items=found[:MOST], total_count=len(found)))
 
     async def enable(self, request: Request) -> Reply:
@@ -108,6 +105,16 @@ class TargetAdministration:
         action = AdminAction(actor=actor, action="enable_endpoint", reason=body.reason, subject=target)
         await self._ledger.note_action(action)
         return Reply(200, Enabled(provider=body.provider, endpoint=body.endpoint, enabled=done))
+
+
+def target_infos(views: Mapping[str, TargetView], now: float) -> list[TargetInfo]:
+    """Targets that are called, and tenants, the worst first."""
+    # A lane or a template is a target that can only be paused: the list of pauses shows it.
+    shown = {name: view for name, view in views.items() if has_calls(name) or tenant_of(name) is not None}
+    found = [_info(name, view, now) for name, view in shown.items()]
+    return sorted(
+        found, key=lambda one: (_WORST[one.state], one.provider or "", one.endpoint or "", one.tenant_id or "")
+    )
 
 
 def _info(name: str, view: TargetView, now: float) -> TargetInfo:

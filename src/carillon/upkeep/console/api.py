@@ -14,6 +14,18 @@ from carillon.domain.ports import Clock
 from carillon.domain.streams import person_of
 from carillon.upkeep.api.notifications import OperatorLedger
 from carillon.upkeep.console import history, joined
+from carillon.upkeep.console.attention import (
+    NEWEST_CALLS,
+    Attention,
+    Failing,
+    Figures,
+    LaneView,
+    Seen,
+    Watch,
+    attention,
+    failing,
+    newest_errors,
+)
 from carillon.upkeep.console.series import Series
 from carillon.web import EVERYBODY, KNOWN, OPERATORS, Answer, Endpoint, Outlet, Reply, Request
 from carillon.web.files import FRAMED, KINDS, POLICY, fixed
@@ -24,11 +36,6 @@ TICK_SECONDS = 1.0
 HEARTBEAT_TICKS = 5
 """The console calls the connection lost after three times as long without a word."""
 LIFETIME_TICKS = 3600
-NEWEST_CALLS = 1000
-FAILING_SECONDS = 300.0
-FEWEST_CALLS = 5
-"""Fewer calls say nothing about a provider."""
-FAILING_SHARE = 0.2
 OF_A_TENANT = frozenset(
     {"notifications", "dead-letters", "suppressions", "templates", "people", "digests", "categories", "audit"}
 )
@@ -136,28 +143,6 @@ def _walk(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
             yield f"{path}{entry.name}", entry
 
 
-class LaneView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One lane: what is due in it, what is under way, and how old the oldest due route is."""
-
-    name: str
-    due: int
-    leased: int
-    oldest_due_seconds: float | None
-
-
-class Failing(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A provider most of whose calls, or many of them, failed lately."""
-
-    channel: str
-    provider: str
-    calls: int
-    failed: int
-    seconds: float
-    """The time over which these calls were counted."""
-    error: str | None
-    """The newest error."""
-
-
 class Overview(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Everything the first page shows; totals are the whole ledger's, steps are this process's last hour."""
 
@@ -171,6 +156,8 @@ class Overview(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     dead_letters: int
     failing: list[Failing]
     """Providers whose calls fail now, in every process of the fleet, the worst first."""
+    attention: Attention
+    """What needs attention, in sentences."""
     steps: list[dict[str, Any]]
     recent: list[dict[str, Any]]
     """Failures, breakers and troubles, newest first; `times` says how often the same failure came."""
@@ -214,10 +201,12 @@ class Console:
         self.channels: Mapping[str, Sequence[str]] = {}
         self.sandboxes: Sequence[str] = ()
         self.absent: Mapping[str, str] = {}
+        self.watch: Watch | None = None
 
     async def overview(self, request: Request) -> Reply:
         del request
-        counts, failing = await self._remembered.get("overview", self._looked)
+        counts, found_failing, errors = await self._remembered.get("overview", self._looked)
+        seen = Seen() if self.watch is None else await self.watch.look(self._clock.wall())
         number, _ = self._series.since(0)
         names = {lane.rank: name for name, lane in self._lanes.by_name.items()}
         lanes = [
@@ -229,6 +218,13 @@ class Console:
             )
             for rank, found in sorted(counts["lanes"].items())
         ]
+        figures = Figures(
+            routes=counts["routes"],
+            waiting=counts["due"] + counts["scheduled"] + counts["routes"].get("failed", 0),
+            lanes=lanes,
+            failing=found_failing,
+            errors=errors,
+        )
         return Reply(
             200,
             Overview(
@@ -238,17 +234,18 @@ class Console:
                 scheduled=counts["scheduled"],
                 lanes=lanes,
                 dead_letters=counts["routes"]["dead_letter"],
-                failing=failing,
+                failing=found_failing,
+                attention=attention(figures, seen),
                 steps=self._series.steps(),
                 recent=self._series.newest(),
                 number=number,
             ),
         )
 
-    async def _looked(self) -> tuple[dict[str, Any], list[Failing]]:
+    async def _looked(self) -> tuple[dict[str, Any], list[Failing], dict[str, str]]:
         """What takes the longest in a large ledger."""
         recent = await self._ledger.recent_outcomes(None, NEWEST_CALLS)
-        return await self._ledger.counts(), failing(recent, self._clock.wall())
+        return await self._ledger.counts(), failing(recent, self._clock.wall()), newest_errors(recent)
 
     async def live(self, request: Request) -> Reply:
         """A tick each second while something happens, otherwise heartbeats."""
@@ -289,28 +286,6 @@ class Console:
                     await outlet.write(b": alive\n\n")
 
         return pour
-
-
-def failing(recent: Sequence[Mapping[str, Any]], now: float) -> list[Failing]:
-    """The providers whose calls fail now, the worst first; `recent` are the newest calls, oldest first."""
-    lately = [row for row in recent if row["started_at"] / 1000 > now - FAILING_SECONDS]
-    # In a busy fleet the newest calls cover less time than that.
-    covered = now - lately[0]["started_at"] / 1000 if len(lately) == len(recent) and lately else FAILING_SECONDS
-    seconds = FAILING_SECONDS if len(recent) < NEWEST_CALLS else round(max(1.0, covered), 1)
-    calls: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in lately:
-        calls.setdefault((row["channel"], row["provider"]), []).append(row)
-    found = []
-    for (channel, provider), rows in calls.items():
-        bad = [row for row in rows if row["outcome"] != "sent"]
-        if len(rows) >= FEWEST_CALLS and len(bad) >= FAILING_SHARE * len(rows):
-            error = bad[-1]["error"] or bad[-1]["outcome"]
-            found.append(
-                Failing(
-                    channel=channel, provider=provider, calls=len(rows), failed=len(bad), seconds=seconds, error=error
-                )
-            )
-    return sorted(found, key=lambda one: (-one.failed / one.calls, one.channel, one.provider))
 
 
 def _may_open(page: str, request: Request) -> bool:

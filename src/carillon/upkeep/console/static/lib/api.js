@@ -65,8 +65,8 @@ export function spelled(path) {
  * @param {{method?: string, body?: any, query?: object, headers?: object, signal?: AbortSignal}} [given]
  */
 export async function ask(path, given = {}) {
-  // The health of a server that is unwell is an answer, not a failure; and what somebody does by hand says itself that it failed.
-  const watched = (given.method ?? "GET") === "GET" && path !== "/health";
+  // What somebody does by hand says itself that it failed.
+  const watched = (given.method ?? "GET") === "GET";
   try {
     const value = await send(path, given);
     if (watched) heard(path, null);

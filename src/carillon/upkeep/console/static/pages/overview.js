@@ -25,11 +25,10 @@ export async function render(main, shell) {
     const charted = ask("/api/v1/console/history", { query: asked(state) });
     // Without the page Providers this process serves no list of them. Only operators may see targets: an endpoint may belong to any tenant.
     const listed = (path) => (shell.surface.pages.includes("providers") ? ask(path).catch(() => ({ items: [] })) : { items: [] });
-    const [overview, providers, targets, pauses, health] = await Promise.all([
-      ask("/api/v1/console/overview"), listed("/api/v1/admin/providers"), listed("/api/v1/admin/targets"), listed("/api/v1/admin/pauses"), ask("/health").catch((error) => error.body)]);
+    const [overview, providers, targets] = await Promise.all([ask("/api/v1/console/overview"), listed("/api/v1/admin/providers"), listed("/api/v1/admin/targets")]);
     if (!still()) return;
     const top = (history) => refill(places.figures, figures(overview, history, state, shell.surface.pages));
-    refill(places.verdict, verdict({ overview, providers: providers.items, targets: targets.items, pauses: pauses.items, health }));
+    refill(places.verdict, verdict(overview.attention, shell.surface.pages));
     // A long time in a large ledger takes a moment; the verdict does not wait for it.
     top(known);
     charted.then((history) => {
@@ -59,7 +58,7 @@ export async function render(main, shell) {
   plot(charts, known);
   let waiting = null;
   // The verdict of an hour ago must not stand there in green.
-  const sick = async (error) => refill(places.verdict, unknown(error, await ask("/health").catch((unwell) => unwell.body)));
+  const sick = (error) => refill(places.verdict, unknown(error));
   const soon = () => { waiting ??= setTimeout(() => { waiting = null; draw().catch(sick); }, 1000); };
   shell.onTick(soon);
   shell.keys({ 1: ["the last hour", () => choose({ range: "1h" })], 2: ["the last day", () => choose({ range: "24h" })], 3: ["the last week", () => choose({ range: "7d" })] });

@@ -6,7 +6,6 @@ import { badge, card, empty, fill, h, head, num, table, titled, toast, when } fr
 import { area, choice, field, live, newest, refill } from "../lib/forms.js";
 import { many, millis, number, percent } from "../lib/format.js";
 import { folded } from "../lib/recent.js";
-import { fails } from "../lib/verdict.js";
 
 const PATH = "/api/v1/admin/pauses";
 const OVERRIDE = { "X-Admin-Override": "true" };
@@ -16,6 +15,8 @@ const RUNBOOK = {
   open: ["breaker-opens.md", "Calls go to the next provider of the chain; without one, notifications wait and nothing is lost.", "Read the newest error and the vendor's status page.", "When the vendor is back, the breaker closes by itself; “Probe now” does not wait for its time.", "Afterwards, redrive the dead letters, slowly."],
 };
 const SLOW_MS = 2000;
+/** What this page is about. */
+const ABOUT = ["failing", "breaker", "pause"];
 
 /**
  * @param {HTMLElement} main
@@ -64,17 +65,11 @@ function show(parts, found, draw) {
 }
 
 /** What needs attention, in one sentence each; nothing if all is well. */
-function verdict({ providers, pauses, overview }) {
-  const troubles = [
-    ...overview.failing.map((one) => ["bad", `${fails(one)}.`]),
-    ...grouped(providers)
-      .filter(([, rows]) => rows[0].state !== "closed")
-      .map(([name, rows]) => [rows[0].state === "open" ? "bad" : "wait", `The breaker of ${name} is ${rows[0].state.replace("_", " ")}.`]),
-    ...pauses.map((one) => ["wait", `${one.what} is paused by ${one.by}: ${one.reason}`]),
-  ];
+function verdict({ overview }) {
+  const troubles = overview.attention.notes.filter((one) => ABOUT.includes(one.about));
   if (!troubles.length) return h("section", { class: "card human calm" }, h("p", { text: "Every provider is called, and every breaker is closed." }));
-  const worst = troubles.some(([mood]) => mood === "bad") ? "needed" : "watch";
-  return h("section", { class: `card human ${worst}` }, h("h2", { text: "Needs attention" }), h("ul", {}, troubles.map(([mood, text]) => h("li", { class: mood }, h("span", { text })))));
+  const worst = troubles.some((one) => one.mood === "bad") ? "needed" : "watch";
+  return h("section", { class: `card human ${worst}` }, h("h2", { text: "Needs attention" }), h("ul", {}, troubles.map((one) => h("li", { class: one.mood }, h("span", { text: one.text })))));
 }
 
 /** One provider may serve several channels: its rows together. */
