@@ -5,21 +5,21 @@ import pytest
 from carillon.domain.breaker import State
 from carillon.upkeep.api.pauses import PauseView
 from carillon.upkeep.api.targets import TargetInfo
-from carillon.upkeep.console.attention import Attention, Failing, Figures, LaneView, Seen, attention, failing
+from carillon.upkeep.console.attention import Attention, Counts, Failing, LaneView, Seen, attention, failing
 
 pytestmark = pytest.mark.req("P-980")
 
-CALM = Figures(routes={"published": 7}, waiting=0)
+CALM = Counts(routes={"published": 7}, waiting=0)
 CHAINS = {"sms": ["north", "south"], "push": ["north"]}
 
 
-def said(figures: Figures = CALM, **seen: object) -> list[tuple[str, str, str | None]]:
+def said(figures: Counts = CALM, **seen: object) -> list[tuple[str, str, str | None]]:
     found = attention(figures, Seen(chains=CHAINS, **seen))  # type: ignore[arg-type]
     return [(note.mood, note.text, note.page) for note in found.notes]
 
 
-def figures(**changes: object) -> Figures:
-    return Figures(**{"routes": {"published": 7}, "waiting": 0, **changes})  # type: ignore[arg-type]
+def figures(**changes: object) -> Counts:
+    return Counts(**{"routes": {"published": 7}, "waiting": 0, **changes})  # type: ignore[arg-type]
 
 
 def a_failing(provider: str = "north") -> Failing:

@@ -13,7 +13,7 @@ from carillon.compose.providers import ProvidersPart
 from carillon.config.settings import Settings
 from carillon.upkeep import health
 from carillon.upkeep.console import api as console_api
-from carillon.upkeep.console.attention import Watch
+from carillon.upkeep.console.attention import Lookout
 from carillon.upkeep.console.series import Series
 from carillon.upkeep.health import Checks, OneLook, Readiness, examine
 from carillon.web import Endpoint, NoServer, ProbeServer, Server, ServerSettings, app
@@ -147,7 +147,9 @@ class Listener(Part):
         if self._breakers is not None:
             look = OneLook(lambda: examine(checks.needed))
             breakers, targets = self._breakers.breakers, self._breakers.targets
-            console.watch = Watch(chains=process.chains, breakers=breakers, targets=targets, dependencies=look.result)
+            console.lookout = Lookout(
+                chains=process.chains, breakers=breakers, targets=targets, dependencies=look.result
+            )
         asked = console_api.endpoints(console)
         if "overview" not in pages:
             asked = [endpoint for endpoint in asked if endpoint.name not in OF_OVERVIEW]

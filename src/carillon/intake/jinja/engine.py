@@ -38,8 +38,8 @@ FUEL = 100_000
 _QUICK_FUEL = 10_000
 _QUICK_DATA = 8192
 _KEPT = 4096
-_PATH = re.compile(r"\{\{\s*+[A-Za-z_]\w*+(?:\.\w++)*+\s*+\}\}")
-_USED = re.compile(r"[^\W\d]\w*+(?:\.\w++)*+")
+_PATH = re.compile(r"\{\{\s*+[A-Za-z_]\w*+(?>(?:\.\w++)*)\s*+\}\}")
+_USED = re.compile(r"[^\W\d]\w*+(?>(?:\.\w++)*)")
 _INNER = re.compile(r" \(in [0-9a-f]+\.(?:html|text):\d+\)")
 """The name by which only the engine knows a part."""
 _NAMED = re.compile(r"`([^`]{1,200})`")

@@ -14,7 +14,7 @@ LONGEST_MADE = 400_000
 """Characters of HTML that MJML may become."""
 _POSITION = re.compile(r"^(?P<said>.*?)(?: in root template)? at position (?P<begin>\d+):(?P<end>\d+)")
 _NAME = r"[A-Za-z_][\w.:-]*+"
-_BEGUN = re.compile(rf"<{_NAME}(?:\s++{_NAME}(?:\s*+=\s*+(?:\"[^\"<]*+\"|'[^'<]*+')|(?!\s*+=)))*+\s*+")
+_BEGUN = re.compile(rf"<{_NAME}(?>(?:\s++{_NAME}(?:\s*+=\s*+(?:\"[^\"<]*+\"|'[^'<]*+')|(?!\s*+=)))*)\s*+")
 _MARKUP = re.compile(
     rf"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![A-Za-z][^>]*+>|</(?P<ends>{_NAME})\s*+>"
     rf"|{_BEGUN.pattern.replace(_NAME, f'(?P<begins>{_NAME})', 1)}(?P<alone>/?)>",

@@ -17,11 +17,11 @@ from carillon.upkeep.console import history, joined
 from carillon.upkeep.console.attention import (
     NEWEST_CALLS,
     Attention,
+    Counts,
     Failing,
-    Figures,
     LaneView,
+    Lookout,
     Seen,
-    Watch,
     attention,
     failing,
     newest_errors,
@@ -201,12 +201,12 @@ class Console:
         self.channels: Mapping[str, Sequence[str]] = {}
         self.sandboxes: Sequence[str] = ()
         self.absent: Mapping[str, str] = {}
-        self.watch: Watch | None = None
+        self.lookout: Lookout | None = None
 
     async def overview(self, request: Request) -> Reply:
         del request
         counts, found_failing, errors = await self._remembered.get("overview", self._looked)
-        seen = Seen() if self.watch is None else await self.watch.look(self._clock.wall())
+        seen = Seen() if self.lookout is None else await self.lookout.look(self._clock.wall())
         number, _ = self._series.since(0)
         names = {lane.rank: name for name, lane in self._lanes.by_name.items()}
         lanes = [
@@ -218,7 +218,7 @@ class Console:
             )
             for rank, found in sorted(counts["lanes"].items())
         ]
-        figures = Figures(
+        figures = Counts(
             routes=counts["routes"],
             waiting=counts["due"] + counts["scheduled"] + counts["routes"].get("failed", 0),
             lanes=lanes,

@@ -34,6 +34,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     mood: Mood
     """`bad` needs it now, `wait` some time."""
     about: Subject
+    """What kind of thing it is about."""
     name: str
     """Of the dependency, provider, lane or endpoint; `about` and `name` together are one note's own."""
     text: str
@@ -90,7 +91,7 @@ class WatchedTargets(Protocol):
     async def views(self) -> dict[str, TargetView]: ...
 
 
-class Watch(msgspec.Struct, frozen=True, kw_only=True):
+class Lookout(msgspec.Struct, frozen=True, kw_only=True):
     """Where a process looks for trouble beside its ledger."""
 
     chains: Mapping[str, Sequence[str]]
@@ -121,7 +122,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     checks: Mapping[str, Row] = {}
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger says."""
 
     routes: Mapping[str, int]
@@ -134,7 +135,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """The newest error of each provider."""
 
 
-def attention(figures: Figures, seen: Seen) -> Attention:
+def attention(figures: Counts, seen: Seen) -> Attention:
     """Everything that needs attention, in the order in which an operator looks at it."""
     found = [
         *_dependencies(seen.checks),
@@ -200,7 +201,7 @@ def _dependencies(checks: Mapping[str, Row]) -> Iterator[Note]:
         yield Note(mood="bad", about="dependency", name=name, text=f"{name} {said}{f': {error}' if error else ''}")
 
 
-def _failing(figures: Figures, states: Mapping[str, State]) -> Iterator[Note]:
+def _failing(figures: Counts, states: Mapping[str, State]) -> Iterator[Note]:
     # The link leads to those it has hit: they wait for another attempt, or they were given up.
     where = "notifications?status=queued&channel=" if figures.routes.get("failed") else "dead-letters?channel="
     for one in figures.failing:
@@ -216,7 +217,7 @@ def _failing(figures: Figures, states: Mapping[str, State]) -> Iterator[Note]:
         )
 
 
-def _breakers(figures: Figures, seen: Seen) -> Iterator[Note]:
+def _breakers(figures: Counts, seen: Seen) -> Iterator[Note]:
     """A provider has one breaker, however many channels it serves; where its calls fail, that sentence names it."""
     named = {one.provider for one in figures.failing}
     for provider, state in seen.states.items():
@@ -279,7 +280,7 @@ def _dead(number: int) -> Iterator[Note]:
         yield Note(mood="wait", about="dead-letters", name="all", text=text, page="dead-letters")
 
 
-def _calm(figures: Figures) -> str:
+def _calm(figures: Counts) -> str:
     waiting = figures.waiting
     if not figures.routes.get("published") and not waiting:
         return "Nothing has been sent yet. Every accepted notification will be delivered, skipped, or shown here."
