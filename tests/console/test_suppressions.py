@@ -10,6 +10,7 @@ from tests.support.console import PHONE, Console
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
+@pytest.mark.req("P-983")
 async def test_added_seen_in_the_story_and_lifted(console: Console) -> None:
     address = f"{uuid.uuid4().hex}@example.org"
     page = await console.open("suppressions")
@@ -29,7 +30,13 @@ async def test_added_seen_in_the_story_and_lifted(console: Console) -> None:
     lately = page.get_by_role("table", name="Recent events").get_by_role("row")
     await expect(lately.filter(has=page.locator(f"a[href='#/notifications/{sent}']"))).to_contain_text("manual")
     page = await console.open("suppressions")
-    await page.get_by_role("button", name=f"Lift email {address} for everybody").click()
+    lift = page.get_by_role("button", name=f"Lift email {address} for everybody")
+    await lift.click()
+    await page.get_by_role("dialog").get_by_role("button", name="Not now").click()
+    await expect(lift).to_be_focused()
+    await lift.click()
+    await expect(page.get_by_role("dialog")).to_contain_text(f"{address} is suppressed: asked on the phone")
+    await page.get_by_role("dialog").get_by_role("button", name="Lift the suppression").click()
     await expect(page.get_by_text(f"Messages to {address} are sent again.")).to_be_visible()
     await expect(page.get_by_role("row").filter(has_text=address)).to_have_count(0)
 

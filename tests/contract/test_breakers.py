@@ -242,6 +242,20 @@ async def test_every_change_is_told_once_and_in_order(home: Home) -> None:
     assert told == [("closed", "open"), ("open", "half_open"), ("half_open", "closed")]
 
 
+@pytest.mark.req("P-982")
+async def test_a_process_that_comes_later_tells_of_the_state_before(redis_url: str) -> None:
+    async with Redis.from_url(redis_url) as redis:
+        first, second, third = redis_home(redis), redis_home(redis), redis_home(redis)
+        await first.open("smtp")
+        await second.breakers.look(["smtp"])
+        await first.pass_time(61.0)
+        for home in (second, third):
+            # What they have seen is old by now.
+            await home.breakers.look(["smtp"])
+    told = [[(event.before, event.after) for event in home.events] for home in (second, third)]  # type: ignore[union-attr]
+    assert told == [[("closed", "open"), ("open", "half_open")], [("open", "half_open")]]
+
+
 @pytest.mark.req("P-804")
 async def test_every_change_is_told_once_while_the_store_is_away() -> None:
     """The breakers of the process count then, and their changes are the ones that an alarm must see."""

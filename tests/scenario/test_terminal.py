@@ -221,17 +221,20 @@ def test_top_fills_its_terminal_and_no_more(width: int, height: int) -> None:
 
 @pytest.mark.req("P-563")
 def test_top_says_in_one_sentence_what_is_wrong() -> None:
+    """The server makes the sentences; those that the terminal can do something about name the command."""
     overview: dict[str, Any] = SEEN["overview"]
-    failing = [{"channel": "sms", "provider": "Twilio", "calls": 20, "failed": 20, "seconds": 300.0, "error": "20003"}]
-    late = [{"name": "standard", "due": 3, "leased": 0, "oldestDueSeconds": 90.0}]
-    sentences: dict[str, dict[str, Any]] = {
-        "✖ sms fails: 100 % of 20 by Twilio: 20003": {"failing": failing, "deadLetters": 4},
-        "▲ work waits: the oldest is due for 90 s": {"lanes": late, "deadLetters": 4},
-        "▲ 1 dead letter to look at: carillon dead-letters list": {"deadLetters": 1},
-        "● nothing fails, nothing is late": {},
+    fails = {"mood": "bad", "about": "failing", "text": "sms fails: 100 % of 20 calls to Twilio in 5 min"}
+    dead = {"mood": "wait", "about": "dead-letters", "text": "1 dead letter waits for a decision"}
+    sentences: dict[str, list[dict[str, Any]]] = {
+        "✖ sms fails: 100 % of 20 calls to Twilio in 5 min": [fails, dead],
+        "▲ 1 dead letter waits for a decision  carillon dead-letters list": [dead],
+        "● Nothing needs attention. All is well.": [],
     }
-    for sentence, change in sentences.items():
-        assert drawn(SEEN | {"overview": overview | change}, 80, 24)[1] == sentence
+    for sentence, notes in sentences.items():
+        said = {"state": "calm", "text": "All is well.", "notes": notes}
+        assert drawn(SEEN | {"overview": overview | {"attention": said}}, 80, 24)[1] == sentence
+    # An older server says nothing, and nothing stands there in green.
+    assert drawn(SEEN, 80, 24)[1].startswith("FLOW")
 
 
 @pytest.mark.req("P-563")

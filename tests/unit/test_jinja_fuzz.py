@@ -72,10 +72,10 @@ def test_no_filter_of_a_long_loop_takes_a_second(name: str) -> None:
     """Each letter, element and field that a filter looks at counts, whatever the filter and the value."""
     given = next((said for said, names in ARGUMENTS.items() if name in names), "")
     given = {"attribute": "'n'" if name != "map" else "attribute='n'"}.get(given, given)
-    for value in VALUES:
+    for value, held in VALUES.items():
         source = f"{{% for i in range(10000) %}}{{{{ {value}|{name}({given})|string|length }}}}{{% endfor %}}"
         template = Template(code="t", channel="email", locale="en", engine="jinja", text=source)
         began = time.process_time()
         with suppress(BadIntent, BadTemplate):
-            render_message(Composer().ready(template, lambda _: {}), VALUES, person=Person("en", "UTC", 1.8e9))
+            render_message(Composer().ready(template, lambda _: {}), {value: held}, person=Person("en", "UTC", 1.8e9))
         assert time.process_time() - began < 1.0, source

@@ -37,6 +37,7 @@ _ROOMY = 29
 _MOST_NOTES = 4
 """How much of what needs attention a roomy screen names; another one names the worst."""
 _MOODS = {"bad": ("✖", "red"), "wait": ("▲", "yellow")}
+_COMMANDS = {"dead-letters": "dead-letters list", "endpoint": "endpoints list", "pause": "pause"}
 _STATES = {"closed": "green", "half_open": "yellow", "open": "red"}
 
 
@@ -200,7 +201,9 @@ def _verdict(seen: dict[str, Any], trouble: str) -> list[RenderableType]:
 def _note(note: dict[str, Any]) -> Text:
     """With a mark, for those who see no colours."""
     mark, colour = _MOODS[note["mood"]]
-    return Text(f"{mark} {note['text']}", f"bold {colour}", no_wrap=True, overflow="ellipsis")
+    text = Text(f"{mark} {note['text']}", f"bold {colour}", no_wrap=True, overflow="ellipsis")
+    command = _COMMANDS.get(note["about"])
+    return text.append(f"  carillon {command}", "dim") if command else text
 
 
 def _flow(steps: list[dict[str, Any]], at: str, width: int) -> list[RenderableType]:

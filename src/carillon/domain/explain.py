@@ -36,7 +36,6 @@ from carillon.domain.verdicts import FINISH, Bury, Defer, FailOver, Finish, Retr
 GateVerdict = Literal["pass", "stop", "note"]
 Tell = Callable[[str, Mapping[str, Any]], None]
 """Acceptance calls it with each gate that the request passed and what it found there."""
-
 GATES = (
     "mode",
     "channel",
@@ -67,12 +66,14 @@ GATES = (
 """Every gate in the order in which a request meets them; some are there only for requests that they concern."""
 
 
-class ExplainStep(msgspec.Struct, frozen=True):
+class ExplainStep(msgspec.Struct, frozen=True, omit_defaults=True):
     """One gate: the request passes, stops, or passes with a note."""
 
     step: str
     verdict: GateVerdict
     detail: dict[str, Any]
+    gate: str | None = None
+    """As stories name it, such as `suppressed` or `expired`; left out for a step that no story names."""
 
 
 RouteOutcome = Literal["delivered", "queued", "skipped", "failed"]

@@ -32,6 +32,12 @@ MOST_DIGESTS = 100
 """So many open digests of one person are looked at for the one that an event would join."""
 PROBING = "goes on like this while the provider fails: a probe of an open breaker spends no attempt"
 
+IN_STORIES = {
+    "suppression": CLASSIFICATION,
+    **{name: name for name in ("category", "throttle", "digest", "expired", "collapsed", "quiet_hours", "reached")},
+}
+"""For steps that can stop or hold a route, the name of the gate in its story."""
+
 
 class Walk:
     """The steps so far; a gate that reports twice keeps its last report."""
@@ -40,7 +46,7 @@ class Walk:
         self._steps: dict[str, ExplainStep] = {}
 
     def add(self, step: str, verdict: GateVerdict, detail: Mapping[str, Any]) -> None:
-        self._steps[step] = ExplainStep(step, verdict, dict(detail))
+        self._steps[step] = ExplainStep(step, verdict, dict(detail), IN_STORIES.get(step))
 
     def passed(self, step: str, detail: Mapping[str, Any]) -> None:
         self.add(step, "pass", detail)

@@ -168,7 +168,8 @@ class SharedBreakers:
 
     def _tell(self, provider: str, state: State) -> None:
         """Each change once, whether the store or this process knows of it."""
-        before = self._told.get(provider, State.CLOSED)
+        # A process that comes later finds it half open: it was open before, and never closed in between.
+        before = self._told.get(provider, State.OPEN if state is State.HALF_OPEN else State.CLOSED)
         self._told[provider] = state
         if before is not state:
             self._observe(BreakerChanged(provider=provider, before=before, after=state))

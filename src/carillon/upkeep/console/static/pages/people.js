@@ -5,6 +5,7 @@ import { confirm } from "../lib/dialog.js";
 import { badge, card, copies, counted, empty, fill, h, head, num, say, table, titled, toast, when } from "../lib/dom.js";
 import { field, given, refill } from "../lib/forms.js";
 import { many, number } from "../lib/format.js";
+import { lift } from "../lib/lifting.js";
 import { chosen, wishes } from "../lib/person-wishes.js";
 
 const NEWEST = 20;
@@ -141,14 +142,6 @@ function reached(addresses, held, again) {
       { cards: true },
     ),
   );
-}
-
-async function lift(row, again) {
-  const asked = await confirm({ title: "Send to this address again?", text: `${row.address} is suppressed: ${row.reason ?? row.kind}`, act: "Lift the suppression" });
-  if (!asked) return;
-  await ask(`/api/v1/suppressions/${row.id}`, { method: "DELETE" });
-  toast("Lifted: the next notification goes out.");
-  await again();
 }
 
 function about(who, query, again) {

@@ -4,6 +4,7 @@ import { ask } from "../lib/api.js";
 import { badge, card, counted, empty, fill, h, head, say, table, toast, when } from "../lib/dom.js";
 import { choice, field, given, newest, pager, recall, refill, soon, standing } from "../lib/forms.js";
 import { moment } from "../lib/format.js";
+import { lift } from "../lib/lifting.js";
 
 const PAGE_SIZE = 25;
 const KINDS = ["bounced", "complained", "unsubscribed", "invalid", "manual"];
@@ -100,17 +101,6 @@ async function list(place, state, draw) {
     pager(found, state, () => draw().catch((error) => toast(error.message, "bad"))),
   );
   return found;
-}
-
-async function lift(one, draw) {
-  try {
-    await ask(`${PATH}/${one.id}`, { method: "DELETE" });
-    toast(`Messages to ${one.address} are sent again.`, "good");
-  } catch (error) {
-    // What holds for everybody is the operators' to lift.
-    toast(error.status === 404 && !one.tenantId ? "Only an operator may lift a suppression that holds for every tenant." : error.message, "bad");
-  }
-  await draw();
 }
 
 function adding(shell, draw) {
