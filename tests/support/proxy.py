@@ -102,14 +102,21 @@ class FaultProxy:
         if self.refusing:
             _reset(writer)
             return
+        # A reset that comes while the other half is made concerns this one, too.
+        self._writers.add(writer)
         try:
             upstream_reader, upstream_writer = await asyncio.open_connection(*self._upstream)
         except BaseException as error:
+            self._writers.discard(writer)
             _reset(writer)
             if isinstance(error, OSError):
                 return
             raise
-        self._writers |= {writer, upstream_writer}
+        if writer.transport.is_closing():
+            self._writers.discard(writer)
+            _reset(upstream_writer)
+            return
+        self._writers.add(upstream_writer)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._pump(reader, upstream_writer, self._forward))

@@ -108,3 +108,15 @@ async def test_refuses_while_told_to(proxy: FaultProxy) -> None:
     with pytest.raises(ConnectionResetError):
         await reader.read()
     writer.close()
+
+
+async def test_a_connection_that_is_being_made_is_reset_too(proxy: FaultProxy) -> None:
+    connecting = asyncio.create_task(connect(proxy))
+    while proxy.connections == 0:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0)
+    proxy.refuse()
+    reader, writer = await connecting
+    with pytest.raises(ConnectionResetError):
+        writer.write(b"ding")
+        await asyncio.wait_for(reader.readexactly(4), 10)
+    writer.close()
