@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.consent import Categories, Category
@@ -83,7 +84,7 @@ class Stand:
         await self.wants(quiet_hours=QuietHours(enabled=True, start_time=begin, end_time=end))
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def stand(ledger: Ledger) -> Stand:
     made = Stand(ledger)
     await made.wants(contacts={"email": "old@example.org"})

@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from carillon.domain.intents import Intent, Recipient
 from carillon.domain.notifications import Template
@@ -37,7 +38,7 @@ class Counted:
         return getattr(self.ledger, name)
 
 
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(autouse=True, loop_scope="session")
 async def empty(engine: Engine, ledger: Ledger) -> None:
     assert ledger is not None
     await engine.execute("DELETE FROM templates")

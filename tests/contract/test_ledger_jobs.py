@@ -9,20 +9,15 @@ from redis.asyncio import Redis as Client
 from carillon.domain.jobs import Effects, JobRow
 from carillon.ledger.opening import Ledger
 from carillon.ledger.redis.scripts import RedisEffects
-from tests.support.ledger_engines import Engine, PostgresEngine, SqliteEngine, engine_fixture
+from tests.support.ledger_engines import Engine, PostgresEngine, SqliteEngine, engine_fixture, ledger_fixture
 from tests.support.waiting import until
 
 engine = engine_fixture()
+ledger = ledger_fixture()
 COLUMNS = [
     *("id", "service", "queue", "message_id", "correlation_id", "idempotency_key", "status", "attempts", "last_error"),
     *("next_retry_at", "action", "created_at", "updated_at"),
 ]
-
-
-@pytest.fixture
-async def ledger(engine: Engine) -> AsyncIterator[Ledger]:
-    async with engine.ledger() as ledger:
-        yield ledger
 
 
 def row(status: str, at: float, *, message_id: str = "m1", attempts: int = 0, **more: str | float | None) -> JobRow:

@@ -15,7 +15,7 @@ from tests.support.ledger_postgres import connected
 from tests.support.stream_builders import claimed, told
 from tests.support.waiting import until
 
-ledger = ledger_fixture()
+ledger = ledger_fixture("function")
 Sql: TypeAlias = "asyncpg.Connection[Any]"
 
 # As the document has it, but for the lock that ClickHouse does not know and the spelling of an interval.

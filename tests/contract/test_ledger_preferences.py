@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+import pytest_asyncio
 
 from carillon.domain.claims import Settled, Settlement
 from carillon.domain.people import PreferenceChange, QuietHours
@@ -18,7 +19,7 @@ ledger = ledger_fixture()
 QUIET = QuietHours(enabled=True, start_time="22:00", end_time="07:00", timezone="Europe/Berlin")
 
 
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(autouse=True, loop_scope="session")
 async def empty(engine: Engine, ledger: Ledger) -> None:
     assert ledger is not None
     await engine.execute("DELETE FROM preferences")

@@ -12,7 +12,7 @@ from tests.support.ledger_engines import PostgresEngine, ledger_fixture
 from tests.support.ledger_postgres import connected, until_waiting
 from tests.support.ledger_properties import claim_one
 
-ledger = ledger_fixture()
+ledger = ledger_fixture("function")
 
 TAKE_OVER = (
     "WITH ended AS (DELETE FROM leases RETURNING lease_id) "

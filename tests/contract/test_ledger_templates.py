@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from carillon.domain.templates import Draft, StoredTemplate
 from carillon.ledger.opening import Ledger
@@ -26,7 +27,7 @@ async def add(ledger: Ledger, new_id: str = "t-1", **changes: Any) -> StoredTemp
     return added
 
 
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(autouse=True, loop_scope="session")
 async def empty(engine: Engine, ledger: Ledger) -> None:
     assert ledger is not None
     await engine.execute("DELETE FROM templates")

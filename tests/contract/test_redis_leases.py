@@ -21,7 +21,7 @@ from tests.support.ledger_engines import PostgresEngine, ledger_fixture
 from tests.support.proxy import FaultProxy
 from tests.support.waiting import until
 
-ledger = ledger_fixture()
+ledger = ledger_fixture("function")
 
 ID, ROUTE = "1775121700000-0", "push:user:user-1"
 KEY = "notification:route_leases:MTc3NTEyMTcwMDAwMC0w:cHVzaDp1c2VyOnVzZXItMQ"

@@ -72,19 +72,22 @@ class Databases:
     def __init__(self, server: Postgres) -> None:
         self._server = server
         self._free: list[tuple[Prepared, _Psql, str]] = []
+        self._warm: list[tuple[Prepared, _Psql, str]] = []
+        """Those that somebody keeps connections to."""
         self._taken: dict[str, tuple[_Psql, str]] = {}
 
-    def take(self) -> tuple[Prepared, Callable[[], None]]:
-        """An empty database, and what gives it back."""
-        dsn, psql, shape = self._free.pop() if self._free else self._new()
+    def take(self, *, warm: bool = False) -> tuple[Prepared, Callable[[], None]]:
+        """An empty database, and what gives it back; to a warm one, connections that wait stay open."""
+        free = self._warm if warm else self._free
+        dsn, psql, shape = free.pop() if free else self._new()
         self._taken[dsn] = (psql, shape)
 
         def give_back() -> None:
             del self._taken[dsn]
-            psql.ask("SELECT pg_temp.clean(false)")
+            psql.ask(f"SELECT pg_temp.clean({str(warm).lower()})")
             # The database of a test that changed more than rows is not used again.
             if psql.ask(_SHAPE) == shape:
-                self._free.append((dsn, psql, shape))
+                free.append((dsn, psql, shape))
             else:
                 self._drop(dsn, psql)
 
@@ -108,9 +111,9 @@ class Databases:
         return psql.ask(statement)
 
     def close(self) -> None:
-        while self._free:
-            dsn, psql, _ = self._free.pop()
+        for dsn, psql, _ in (*self._free, *self._warm):
             self._drop(dsn, psql)
+        self._free, self._warm = [], []
 
     def _new(self) -> "tuple[Prepared, _Psql, str]":
         dsn = Prepared(self._server.database(self.template or "template0"))

@@ -1,16 +1,18 @@
 """The same ledger on every engine, with a side entrance for tests to look and to move time."""
 
 import asyncio
+import inspect
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import asyncpg
 import pytest
+import pytest_asyncio
 from redis.asyncio import Redis
 
 from carillon.ledger.migrate import PARTS
@@ -22,7 +24,7 @@ from carillon.ledger.redis.leases import RedisLeases
 from carillon.ledger.rows import as_held
 from carillon.ledger.sqlite.ledger import SqliteLedger
 from carillon.ledger.statements import load
-from tests.support.databases import Prepared
+from tests.support.databases import Databases, Prepared
 from tests.support.tables import ROUTES
 
 Rows: TypeAlias = list[dict[str, Any]]
@@ -265,7 +267,7 @@ async def _migrated_file() -> bytes:
     return _files[0]
 
 
-class LeasedEngine(PostgresEngine):
+class LeasedEngine(WarmPostgresEngine):
     """PostgreSQL with the leases of its claims in Redis as well."""
 
     def __init__(self, dsn: str, redis_url: str) -> None:
@@ -312,33 +314,61 @@ class _Leased:
         await self._ledger.aclose()
 
 
-def _made(kind: str, dsn: str, request: pytest.FixtureRequest) -> Engine:
-    match kind:
-        case "sqlite":
-            path = request.getfixturevalue("tmp_path") / "ledger.db"
-            return SqliteEngine(path, prepared=dsn == "ledger_dsn")
-        case "postgres":
-            return PostgresEngine(request.getfixturevalue(dsn))
-        case _:
-            return LeasedEngine(request.getfixturevalue(dsn), request.getfixturevalue("redis_url"))
+class WarmEngines:
+    """The engines of a worker's loop: a database that a test gives back is the next one's, with its connections."""
+
+    def __init__(self, databases: Databases) -> None:
+        self._databases = databases
+        self._engines: dict[tuple[str, str], WarmPostgresEngine] = {}
+
+    def take(self, kind: str, request: pytest.FixtureRequest) -> Engine:
+        dsn, give_back = self._databases.take(warm=True)
+        request.addfinalizer(give_back)
+        if (kind, dsn) not in self._engines:
+            leased = kind == LEASES
+            self._engines[kind, dsn] = (
+                LeasedEngine(dsn, request.getfixturevalue("redis_server").url()) if leased else WarmPostgresEngine(dsn)
+            )
+        if kind == LEASES:
+            request.getfixturevalue("redis_url")
+        return self._engines[kind, dsn]
+
+    async def aclose(self) -> None:
+        for engine in self._engines.values():
+            await engine.aclose()
 
 
 def _engine(request: pytest.FixtureRequest) -> Engine:
-    return _made(request.param, "ledger_dsn", request)
+    if request.param == "sqlite":
+        return SqliteEngine(request.getfixturevalue("tmp_path") / "ledger.db", prepared=True)
+    if inspect.iscoroutinefunction(request.function):
+        warm: WarmEngines = request.getfixturevalue("warm_engines")
+        return warm.take(request.param, request)
+    # It runs loops of its own.
+    return PostgresEngine(request.getfixturevalue("ledger_dsn"))
 
 
 def _bare_engine(request: pytest.FixtureRequest) -> Engine:
-    return _made(request.param, "postgres_dsn", request)
+    if request.param == "sqlite":
+        return SqliteEngine(request.getfixturevalue("tmp_path") / "ledger.db")
+    return PostgresEngine(request.getfixturevalue("postgres_dsn"))
 
 
-async def _ledger(engine: Engine) -> AsyncIterator[Ledger]:
-    async with engine.ledger() as ledger:
-        yield ledger
+_made: list[Any] = []
 
 
 def engine_fixture(*more: str) -> Any:
-    """Assigned to `engine`, it runs a module's tests once on each engine."""
-    return pytest.fixture(params=["postgres", "sqlite", *more], name="engine")(_engine)
+    """Assigned to `engine`, it runs a module's tests once on each engine; asynchronous ones in the worker's loop."""
+    made = pytest.fixture(params=["postgres", "sqlite", *more], name="engine")(_engine)
+    _made.append(made)
+    return made
+
+
+def in_the_workers_loop(item: pytest.Item) -> bool:
+    """Whether a test asks for an engine of `engine_fixture`: then it and its fixtures share a loop with the others."""
+    engine = getattr(getattr(item, "module", None), "engine", None)
+    asks = "engine" in getattr(item, "fixturenames", ()) and any(engine is made for made in _made)
+    return asks and inspect.iscoroutinefunction(getattr(item, "function", None))
 
 
 def bare_engine_fixture() -> Any:
@@ -346,6 +376,12 @@ def bare_engine_fixture() -> Any:
     return pytest.fixture(params=["postgres", "sqlite"], name="engine")(_bare_engine)
 
 
-def ledger_fixture() -> Any:
-    """Assigned to `ledger`, it gives a module's tests a migrated ledger on `engine`."""
-    return pytest.fixture(name="ledger")(_ledger)
+def ledger_fixture(loop_scope: Literal["session", "function"] = "session") -> Any:
+    """Assigned to `ledger`, it gives a module's tests a migrated ledger on `engine`; "function" if that is its own."""
+
+    @pytest_asyncio.fixture(name="ledger", loop_scope=loop_scope)
+    async def opened(engine: Engine) -> AsyncIterator[Ledger]:
+        async with engine.ledger() as ledger:
+            yield ledger
+
+    return opened

@@ -116,7 +116,7 @@ async def test_a_connection_that_is_being_made_is_reset_too(proxy: FaultProxy) -
         await asyncio.sleep(0)
     proxy.refuse()
     reader, writer = await connecting
+    writer.write(b"ding")
     with pytest.raises(ConnectionResetError):
-        writer.write(b"ding")
         await asyncio.wait_for(reader.readexactly(4), 10)
     writer.close()
