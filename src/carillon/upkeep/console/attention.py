@@ -1,5 +1,6 @@
 """What needs an operator's attention, in sentences, the worst first: the console and `carillon top` show the same."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
@@ -101,14 +102,17 @@ class Lookout(msgspec.Struct, frozen=True, kw_only=True):
 
     async def look(self, now: float) -> "Seen":
         names = {name for chain in self.chains.values() for name in chain}
-        states = {**await self.breakers.look(names), **await self.breakers.states()}
-        views = await self.targets.views()
+        # At the same time: a server that hangs costs each of them its timeout.
+        shared, views, health = await asyncio.gather(
+            self.breakers.look(names), self.targets.views(), self.dependencies()
+        )
+        states = {**shared, **await self.breakers.states()}
         return Seen(
             chains=self.chains,
             states=states,
             targets=target_infos(views, now),
             pauses=pause_views(views),
-            checks=(await self.dependencies()).checks,
+            checks=health.checks,
         )
 
 
