@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from tests.fleet.topology import PASSWORD, Servers
+from tests.support import wrong_clock
 from tests.support.fcm_stub import SERVER_KEY, FcmStub
 from tests.support.galaxy_stand import Users
 from tests.support.ports import free_port
@@ -17,6 +18,7 @@ from tests.support.push_messages import TemplateStub
 from tests.support.sendgrid_stub import API_KEY, SendGridStub
 from tests.support.vendor import Vendor
 
+FAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 LEASE, CALL = 12.0, 8.0
 """Seconds: how long a claim is held, and how long one call may take."""
@@ -76,8 +78,10 @@ class Crew:
     engine: ClassVar[str] = "postgresql"
     listens: ClassVar[bool] = True
     schema: ClassVar[str] = ""
-    clocks: ClassVar[tuple[str, ...]] = ("+1h", "-1h")
-    """By how much the clocks of its first processes may be wrong."""
+    clocks: ClassVar[tuple[int, ...]] = (1, -1)
+    """By how many hours the clocks of its first processes may be wrong."""
+    fakes_libraries: ClassVar[bool] = True
+    """Whether the libraries of a process with a wrong clock believe the wrong time as well."""
 
     def __init__(self, folder: Path, servers: Servers, vendors: Vendors, size: int) -> None:
         self.folder = folder / self.name
@@ -110,6 +114,11 @@ class Crew:
     def environment(self, number: int) -> dict[str, str]:
         return {"DATABASE_URL": self.servers.dsn(self.database, number)}
 
+    def wrong_clock(self, hours: int) -> dict[str, str]:
+        """What makes a process believe another time of day."""
+        faked = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": f"{hours:+}h", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        return faked if self.fakes_libraries else {wrong_clock.SHIFT: str(hours * 3600)}
+
     def start(self, number: int) -> None:
         """Start one process without waiting for it."""
         env = {
@@ -118,7 +127,7 @@ class Crew:
             **self.extra[number],
         }
         tree = self.older[number]
-        command = None
+        command = [sys.executable, "-m", wrong_clock.__name__] if wrong_clock.SHIFT in env else None
         if tree is not None:
             env["PYTHONPATH"] = str(tree / "src")
             # As an operator says who goes back: the newer release has migrated the ledger already.
@@ -273,8 +282,8 @@ class Sse(Crew):
     """From Kafka, into people's streams."""
 
     blueprint = "sse"
-    # With a clock that libfaketime sets forward, librdkafka waits for as long as that: its waits have the true clock.
-    clocks = ("-1h",)
+    # librdkafka asks the kernel to wake it at a time of day, and the kernel believes the true time.
+    fakes_libraries = False
 
     def __init__(self, folder: Path, servers: Servers, vendors: Vendors, size: int) -> None:
         self.topic = servers.kafka.topic(3)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.fleet import server_faults
-from tests.fleet.crews import CALL, LEASE, Crew
+from tests.fleet.crews import CALL, FAKETIME, LEASE, Crew
 from tests.fleet.topology import PlainServers, Relay, Ways
 from tests.fleet.world import World, set_limit
 from tests.support.process import Program
@@ -18,7 +18,6 @@ from tests.support.proxy import FaultProxy
 from tests.support.vendor import Answer, Entry, Reply
 
 ROOT = Path(__file__).parents[2]
-FAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 Topology = Literal["plain", "whole", "both"]
 
 
@@ -94,9 +93,8 @@ def wrong_clocks(world: World) -> None:
     crews = [crew for crew in world.crews if crew.clocks]
     struck = time.time()
     for crew in crews:
-        for number, shift in enumerate(crew.clocks[: crew.size]):
-            faked = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": shift, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-            crew.extra[number] = faked
+        for number, hours in enumerate(crew.clocks[: crew.size]):
+            crew.extra[number] = crew.wrong_clock(hours)
     _restart_numbers(world, crews, 0, 1)
     time.sleep(10)
     # Where this is not reached, `World.heal` finds by these who runs with a wrong clock.
