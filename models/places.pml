@@ -49,6 +49,7 @@ inline begin(me, number) {
 active [PROCESSES] proctype claimer() {
   byte me = _pid;
   byte room = 0;
+  byte more = 0;
   byte taken = 0;
   byte places = 0;
   byte other = 0;
@@ -56,12 +57,17 @@ active [PROCESSES] proctype claimer() {
 end:
   do
   :: sent == ROUTES -> break
-  :: d_step {
+  :: atomic {
       // = ledger/postgres/claim.sql claim
       // = domain/groups.py turns
+      // = outbound/places.py ahead
       waiting > 0 ->
       stale[me] = false;
-      room = CAP + (calls[me] + kept[me] > 0 -> CAP : 0);
+      if
+      :: more = CAP                    // claims ahead that a slow endpoint needs
+      :: more = 2 * CAP                // and a fast one
+      fi;
+      room = CAP + (calls[me] + kept[me] > 0 -> more : 0);
       room = (room > leased -> room - leased : 0);
       places = (CAP > leased -> CAP - leased : 0)
     }

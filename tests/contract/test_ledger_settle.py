@@ -125,7 +125,7 @@ async def test_a_settlement_may_take_the_route_to_another_provider_without_an_at
 @pytest.mark.req("P-880")
 async def test_a_claim_ahead_knows_how_many_go_before_it(ledger: Ledger) -> None:
     await ledger.enrol([enrolment(route(name, group=-7)) for name in "abcdef"])
-    first, second = Want(LANE, PROVIDER, 9, Turns(cap=2)), Want(LANE, PROVIDER, 9, Turns(cap=2, busy=(7,)))
+    first, second = Want(LANE, PROVIDER, 9, Turns(cap=2)), Want(LANE, PROVIDER, 9, Turns(cap=2, ahead={7: 2}))
     claims = [*await ledger.claim([first], 9, "one"), *await ledger.claim([second], 9, "one")]
     assert [claim.ahead for claim in claims] == [False, False, True, True]
 

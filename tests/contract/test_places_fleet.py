@@ -11,6 +11,7 @@ from carillon.domain.groups import Groups
 from carillon.ledger.leases import Ended, LeaseBook
 from carillon.ledger.opening import Ledger
 from carillon.outbound.places import Places
+from tests.support.clocks import ManualClock
 from tests.support.ledger_builders import LANE, PROVIDER, defer, enrolment, finish, retry, route
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 
@@ -27,7 +28,7 @@ class Process:
     def __init__(self, name: str, ledger: Ledger, dice: random.Random) -> None:
         self.name = name
         self.ledger = ledger
-        self.places = Places({PROVIDER: GROUPS})
+        self.places = Places({PROVIDER: GROUPS}, ManualClock())
         self.dice = dice
         self.answer: list[Claim] | None = None
         self.accepted: list[Claim] = []
@@ -50,8 +51,8 @@ class Process:
         return found
 
     async def ask(self) -> None:
-        turns = GROUPS.turns(self.places.busy(PROVIDER))
         self.places.asking()
+        turns = GROUPS.turns(self.places.ahead(PROVIDER))
         self.answer = await self.ledger.claim([Want(LANE, PROVIDER, 50, turns)], 50, self.name)
 
     def admit(self) -> None:

@@ -65,7 +65,9 @@ class Bench:
         self.ledger = Kept()
         self.said: list[Event] = []
         settler = Settler(self.ledger, self.said.append)
-        self.in_flight = InFlight(self.desk.attempts, settler, self.desk.leases, self.said.append, Places({}))
+        self.in_flight = InFlight(
+            self.desk.attempts, settler, self.desk.leases, self.said.append, Places({}, self.desk.clock)
+        )
 
     async def begin(self, batch: list[Claim], *, lost: Sequence[Claim] = (), setting_out: int | None = None) -> None:
         self.desk.leases.take(batch, self.desk.clock.monotonic())

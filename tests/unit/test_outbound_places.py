@@ -12,8 +12,9 @@ from carillon.domain.groups import Groups, endpoint_name, group_number
 from carillon.domain.outcomes import Sent
 from carillon.domain.targets import HeldTarget, Waiting
 from carillon.domain.verdicts import Defer, Finish
-from carillon.outbound.places import Places
+from carillon.outbound.places import MOST_AHEAD, REVIEW_SECONDS, Places
 from carillon.upkeep.api.waits import Waits
+from tests.support.clocks import ManualClock
 from tests.support.dispatches import claim as built
 from tests.support.waiting import some_turns
 from tests.unit.test_outbound_attempt import CLAIM, Desk, says
@@ -23,8 +24,13 @@ GROUP = -7
 
 
 @pytest.fixture
-def places() -> Places:
-    return Places({"webhook": Groups(by="endpoint", cap=CAP)})
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def places(clock: ManualClock) -> Places:
+    return Places({"webhook": Groups(by="endpoint", cap=CAP)}, clock)
 
 
 def claims(tokens: range, *, ahead: bool = False, group: int = GROUP) -> list[Claim]:
@@ -40,19 +46,19 @@ def test_groups_without_a_cap_are_none_of_its_business(places: Places) -> None:
     given = claims(range(3), group=5)
     assert places.admit(given) == (given, [])
     assert places.ended(given) == []
-    assert places.busy("webhook") == frozenset()
+    assert places.ahead("webhook") == {}
     assert not places.watching
 
 
 def test_a_claim_ahead_takes_over_the_place_of_a_call_that_ended(places: Places) -> None:
     calling, ahead = claims(range(2)), claims(range(2, 4), ahead=True)
     assert places.admit([*calling, *ahead]) == (calling, [])
-    assert places.busy("webhook") == {7}
+    assert places.ahead("webhook") == {7: CAP}
     assert tokens(places.ended(calling[:1])) == [2]
     assert tokens(places.ended(calling[1:])) == [3]
     assert places.ended(ahead) == []
     places.free(ahead)
-    assert places.busy("webhook") == frozenset()
+    assert places.ahead("webhook") == {}
 
 
 def test_a_claim_ahead_of_a_call_that_has_ended_meanwhile_goes_back(places: Places) -> None:
@@ -81,13 +87,13 @@ async def test_the_next_claim_takes_the_place_of_a_call_that_has_ended(places: P
     calling = await full(places)
     settlement = await settling(places, calling[:1])
     places.asking()
-    assert places.busy("webhook") == {7}
+    assert places.ahead("webhook") == {7: 2 * CAP}, "the call ended before its follower came"
     following, other = claims(range(2, 4), ahead=True)
     assert places.admit([following, other]) == ([following], []), "one place, one call"
     assert not settlement.done(), "until the process has seen the whole answer"
     places.answered()
     await settlement
-    assert places.busy("webhook") == {7}
+    assert places.ahead("webhook") == {7: 2 * CAP}
     places.settled(calling[:1])
     assert tokens(places.ended(calling[1:])) == [other.token]
 
@@ -144,14 +150,47 @@ async def test_a_settlement_does_not_wait_long(places: Places, monkeypatch: pyte
 def test_below_its_cap_a_group_uses_up_its_claims_ahead(places: Places) -> None:
     calling, ahead = claims(range(CAP - 1)), claims(range(2, 4), ahead=True)
     places.admit([*calling, *ahead])
-    assert places.busy("webhook") == frozenset(), "more leases would keep the free place taken"
+    assert places.ahead("webhook") == {}, "more leases would keep the free place taken"
     places.ended(calling)
     places.settled(calling)
     assert not places.hungry.is_set()
     places.ended(ahead[:1])
     places.settled(ahead[:1])
     assert places.hungry.is_set()
-    assert places.busy("webhook") == {7}
+    assert places.ahead("webhook") == {7: CAP}
+
+
+def starved(places: Places, calling: list[Claim]) -> list[Claim]:
+    """All calls end with nothing ahead; the next claim is asked and brings as many as the process wants."""
+    assert places.ended(calling) == []
+    places.asking()
+    found = claims(range(1000, 1000 + CAP + places.ahead("webhook")[7]), ahead=True)
+    assert places.admit(found) == (found[:CAP], [])
+    places.answered()
+    return found
+
+
+@pytest.mark.req("P-1080")
+def test_claims_ahead_of_a_fast_endpoint_grow_and_those_of_a_slow_one_become_fewer(
+    places: Places, clock: ManualClock
+) -> None:
+    """A call of a millisecond ends long before the next claim is answered."""
+    held = claims(range(CAP))
+    places.admit(held)
+    for times in (2, 4, 8, MOST_AHEAD, MOST_AHEAD):
+        while len(held) > CAP:
+            assert places.ended(held[:CAP]) == held[CAP : 2 * CAP]
+            held = held[CAP:]
+        held = starved(places, held)
+        assert places.ahead("webhook") == {7: times * CAP}
+        assert len(held) == (1 + times) * CAP
+    seen = []
+    while places.ahead("webhook") != {7: CAP}:
+        clock.now += REVIEW_SECONDS
+        places.asking()
+        seen.append(places.ahead("webhook")[7] // CAP)
+    assert seen == [MOST_AHEAD, 8, 4, 2, 1], "in the first second the claims ahead were used up"
+    assert places.ended(held[:1]) == held[CAP : CAP + 1], "what is ahead is called all the same"
 
 
 def test_a_group_that_had_nothing_more_waiting_tells_nobody(places: Places) -> None:
@@ -243,7 +282,7 @@ def test_what_a_full_group_is_called(groups: Groups, tenant: str | None, said: s
 @pytest.mark.req("P-702")
 def test_a_route_from_a_provider_without_caps_gets_its_group_before_it_is_called() -> None:
     groups = {"mail": Groups(provider="mail", cap=CAP), "texts": Groups(provider="texts")}
-    places = Places(groups)
+    places = Places(groups, ManualClock())
     number = groups["mail"].number(None, "user:ada", None)
     own = built(token=1, provider="mail", group=number, lease=9, recipient_ref="user:ada")
     free = built(token=2, provider="texts", group=5, lease=9)
@@ -260,7 +299,7 @@ def test_a_route_from_a_provider_without_caps_gets_its_group_before_it_is_called
 @pytest.mark.req("P-881")
 def test_a_route_from_another_provider_with_caps_gets_its_group_before_it_is_called() -> None:
     groups = {name: Groups(provider=name, cap=CAP) for name in ("mail", "relay")} | {"texts": Groups(provider="texts")}
-    places = Places(groups)
+    places = Places(groups, ManualClock())
     own = {name: groups[name].number("a", "user:ada", None) for name in groups}
     at_home = [
         built(token=token, provider=name, group=number, lease=9, tenant_id="a")
@@ -283,7 +322,7 @@ def test_two_providers_that_call_one_endpoint_share_its_group() -> None:
     url = "https://a.example/x"
     number = groups["hooks"].number("a", "user:ada", url)
     moved = built(token=1, provider="others", group=number, lease=9, tenant_id="a", address=url)
-    assert Places(groups).without_strays([moved]) == ([moved], [])
+    assert Places(groups, ManualClock()).without_strays([moved]) == ([moved], [])
 
 
 CAPPED = {name: Groups(provider=name, cap=2) for name in ("first", "second")}

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ GROUPED_BY: Mapping[str, Grouping] = {"webhook": "endpoint", "sse": "person"}
 """Kinds of providers whose groups are not the tenants."""
 EVERYBODY = 0
 """The group of routes that name no tenant, endpoint or person, where groups have no caps."""
+NOTHING_AHEAD: Mapping[int, int] = MappingProxyType({})
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 _BYTES = 8
 
@@ -65,9 +67,9 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
         """Whether all routes of the group of this address wait for the same endpoint's breaker."""
         return self.by == "endpoint" and endpoint_name(address or self.address or "") not in self.shared
 
-    def turns(self, busy: Collection[int] = (), excluded: Collection[int] = ()) -> "Turns":
+    def turns(self, ahead: Mapping[int, int] = NOTHING_AHEAD, excluded: Collection[int] = ()) -> "Turns":
         """What a claim must know."""
-        return Turns(self.cap, self.special, excluded, busy)
+        return Turns(self.cap, self.special, excluded, ahead)
 
     def number(self, tenant_id: str | None, recipient_ref: str, address: str | None) -> int:
         """The group of a route; negative if groups of this provider have caps.
@@ -106,8 +108,8 @@ class Turns(msgspec.Struct, frozen=True):
     special: Mapping[int, GroupRule] = {}
     excluded: Collection[int] = ()
     """Groups that the worker does not want now, by their number without its sign: a breaker of theirs is open."""
-    busy: Collection[int] = ()
-    """Groups that the worker calls now: it may claim ahead of them, as many again as their cap."""
+    ahead: Mapping[int, int] = NOTHING_AHEAD
+    """How many claims ahead the worker wants of each group that it calls now, by its number without its sign."""
 
 
 NO_TURNS = Turns()

@@ -22,8 +22,9 @@ class GroupColumns(msgspec.Struct, frozen=True):
     special: list[int]
     weights: list[int]
     caps: list[int | None]
-    busy_providers: list[str]
-    busy: list[int]
+    ahead_providers: list[str]
+    ahead_of: list[int]
+    ahead: list[int]
 
     @classmethod
     def of(cls, wants: Iterable[Want]) -> "GroupColumns":
@@ -37,8 +38,9 @@ class GroupColumns(msgspec.Struct, frozen=True):
             [abs(number) for _, number, _ in special],
             [rule.weight for _, _, rule in special],
             [rule.cap for _, _, rule in special],
-            [provider for provider, each in turns.items() for _ in each.busy],
-            [abs(number) for each in turns.values() for number in each.busy],
+            [provider for provider, each in turns.items() for _ in each.ahead],
+            [abs(number) for each in turns.values() for number in each.ahead],
+            [wanted for each in turns.values() for wanted in each.ahead.values()],
         )
 
 

@@ -8,11 +8,16 @@ from typing import TypeAlias
 
 from carillon.domain.claims import Claim, Settlement, other_group
 from carillon.domain.groups import Groups
+from carillon.domain.ports import Clock
 from carillon.domain.verdicts import Defer
 
 Key: TypeAlias = tuple[str, int]
 KEPT_SECONDS = 0.25
 """How long a settlement waits at most for the claim that takes over the place of its call."""
+MOST_AHEAD = 16
+"""Claims ahead of a group at most, as a multiple of its cap."""
+REVIEW_SECONDS = 1.0
+"""How often claims ahead that were too many become fewer."""
 
 
 class Places:
@@ -21,16 +26,28 @@ class Places:
     The ledger gives no more claims than the group has places over all processes, and some ahead to a process that
     calls the group already. Each of those takes over the place of a call of this process that has ended: the cap holds.
 
+    How many are ahead follows the endpoint: as many as the cap at first, twice as many when a call ended and nothing
+    was ahead, half of them when a second used up less than a quarter. A call of a millisecond ends long before the
+    next claim is answered, and would leave its place empty until then; a slow endpoint needs no more than its cap.
+
     The ledger counts leases, and claims ahead have leases too: a place that this process gives up while it holds claims
     ahead does not come back. So the place of a call that ends while nothing waits is kept until the next claim has been
     answered, and the settlement of that call is sent afterwards: until then the ledger counts the place as taken.
     """
 
-    def __init__(self, groups: Mapping[str, Groups]) -> None:
+    def __init__(self, groups: Mapping[str, Groups], clock: Clock) -> None:
         self._groups = groups
+        self._clock = clock
         self._capped = {provider for provider, each in groups.items() if each.capped}
         self._calling: Counter[Key] = Counter()
         self._ahead: dict[Key, deque[Claim]] = {}
+        self._wanted: dict[Key, int] = {}
+        """How many claims ahead a group should have, where its cap is too few."""
+        self._followed: Counter[Key] = Counter()
+        """How many claims ahead began a call since the last review."""
+        self._starved: set[Key] = set()
+        """Groups of which a call ended with nothing ahead, since the worker asked last."""
+        self._review_at = 0.0
         self._full: set[Key] = set()
         self._kept: dict[Key, dict[int, int]] = {}
         """The places of ended calls: by the token of the call, the number of claims that were asked before its end."""
@@ -89,10 +106,12 @@ class Places:
             waiting = self._ahead.get(key)
             if waiting:
                 following.append(waiting.popleft())
+                self._followed[key] += 1
                 continue
             self._ahead.pop(key, None)
             if key in self._full and not self._closed:
                 self._kept.setdefault(key, {})[claim.token] = self._asked
+                self._starved.add(key)
                 self.hungry.set()
             else:
                 self._lose(key)
@@ -101,6 +120,12 @@ class Places:
     def asking(self) -> None:
         """The worker asks for claims."""
         self._asked += 1
+        if self._clock.monotonic() >= self._review_at:
+            self._review()
+        for key in self._starved:
+            cap = self._cap(key)
+            self._wanted[key] = min(2 * self._wanted.get(key, cap), MOST_AHEAD * cap)
+        self._starved.clear()
 
     def answered(self) -> None:
         """The worker was answered, and has admitted the claims."""
@@ -137,17 +162,17 @@ class Places:
         """Whether a group is at its cap, so that the end of a call may be reason to claim."""
         return bool(self._full) or self.hungry.is_set()
 
-    def busy(self, provider: str) -> frozenset[int]:
-        """The groups of a provider that this process calls and wants claims ahead for, by number without its sign.
+    def ahead(self, provider: str) -> dict[int, int]:
+        """How many claims ahead this process wants of each group that it calls, by number without its sign.
 
         A group below its cap whose claims ahead are not used up is left out: with more claims ahead, their leases would
         keep the free places taken for ever.
         """
-        return frozenset(
-            abs(key[1])
+        return {
+            abs(key[1]): self._wanted.get(key) or self._cap(key)
             for key, calls in self._calling.items()
             if key[0] == provider and (calls >= self._cap(key) or not self._ahead.get(key))
-        )
+        }
 
     def full(self) -> Counter[str]:
         """How many groups of each provider are at their cap and have more waiting, as this process sees it."""
@@ -186,8 +211,20 @@ class Places:
 
     def _wants(self, key: Key) -> bool:
         """Whether it is time to claim: half of the claims ahead are used up, or all of them below the cap."""
-        ahead, calls = len(self._ahead.get(key, ())), self._calling[key]
-        return 2 * ahead <= calls if calls >= self._cap(key) else not ahead
+        ahead, cap = len(self._ahead.get(key, ())), self._cap(key)
+        return 2 * ahead <= self._wanted.get(key, cap) if self._calling[key] >= cap else not ahead
+
+    def _review(self) -> None:
+        """Want fewer claims ahead of groups that have become slow, at last no more than their cap."""
+        for key, wanted in list(self._wanted.items()):
+            if 4 * self._followed[key] >= wanted:
+                continue
+            if wanted > 2 * self._cap(key):
+                self._wanted[key] = wanted // 2
+            else:
+                del self._wanted[key]
+        self._followed.clear()
+        self._review_at = self._clock.monotonic() + REVIEW_SECONDS
 
     def _tell(self) -> None:
         self._news.set()

@@ -80,7 +80,7 @@ class Worker:
         self._backlog = backlog
         self._signal = signal
         self._leases = leases
-        self._places = Places(rules.groups)
+        self._places = Places(rules.groups, clock)
         self._in_flight = InFlight(attempts, settler, leases, observer, self._places)
         self._breakers = breakers
         self._rules = rules
@@ -284,7 +284,7 @@ class Worker:
         groups = self._rules.groups
         return {
             name: groups[name].turns(
-                self._places.busy(name), self._attempts.left_out(name) if groups[name].by != "none" else ()
+                self._places.ahead(name), self._attempts.left_out(name) if groups[name].by != "none" else ()
             )
             for name in providers
             if name in groups

@@ -6,15 +6,15 @@
 --   expired, lapsed         a lease that ran out: of its routes, those that still have the lease's ticket get a new one and are due
 --                           again, so the late holder is told from the next. The attempt is counted here, so that a message that
 --                           kills its worker uses up its budget. Routes that were settled have another ticket or none.
---   ripe                    what has become due since gets a ticket and goes into the turns, at most $16 at a time.
+--   ripe                    what has become due since gets a ticket and goes into the turns, at most $17 at a time.
 --   r.ticket, ...           the order of the index: without the first, a flood of ripe routes would be sorted in every claim.
---   $18                     take nothing if there was something ripe: a caller that got nothing asks again, without this, and finds
+--   $19                     take nothing if there was something ripe: a caller that got nothing asks again, without this, and finds
 --                           it before what came later. So no claim waits for a flood of it.
 --   after, before           the head of each group in the turns, each found by one look into the index: the groups behind the one
 --                           served last, then those up to it. They are read no further than the claim has room for.
 --   free                    how many places a group with a cap has left; a full group and an excluded one are passed over. A place is
 --                           a lease of its own, or a claim in a row that an older process holds.
---   ahead                   a process that calls the group already gets as many again, to take over the places of its own calls:
+--   ahead                   a process that calls the group already gets more, as many as it asks for, to take over the places of its own calls:
 --                           what is calling never exceeds the cap.
 --   SKIP LOCKED             claimers never wait for each other and never share a route. What is locked by somebody who ends or moves
 --                           the route is passed over; what they removed is not there.
@@ -64,7 +64,7 @@ WITH clock AS MATERIALIZED (
         WHERE r.lane = want.lane AND r.provider = want.provider AND r.ticket IS NULL
           AND r.next_attempt_at IS NOT NULL AND r.next_attempt_at <= (SELECT now FROM clock)
         ORDER BY r.ticket, r.next_attempt_at
-        LIMIT $16
+        LIMIT $17
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS waiting
 ), moved AS (
@@ -122,8 +122,8 @@ WITH clock AS MATERIALIZED (
                     SELECT cap.calls + cap.ahead - count(taken.*)::int AS free, cap.ahead
                     FROM (
                         SELECT coalesce(own.cap, want.cap) AS calls,
-                               CASE WHEN ((want.provider, abs(g.grp)) IN (SELECT * FROM unnest($14::text[], $15::bigint[]))) IS TRUE
-                                    THEN coalesce(own.cap, want.cap) ELSE 0 END AS ahead
+                               coalesce((SELECT calls.ahead FROM unnest($14::text[], $15::bigint[], $16::int[]) AS calls (provider, grp, ahead)
+                                         WHERE calls.provider = want.provider AND calls.grp = abs(g.grp) LIMIT 1), 0) AS ahead
                     ) AS cap
                     LEFT JOIN LATERAL (
                         SELECT unnest(l.tickets) FROM leases l WHERE l.grp = g.grp
@@ -140,7 +140,7 @@ WITH clock AS MATERIALIZED (
                   AND (places.free > 0) IS NOT FALSE
 -- end of caps
 -- no caps
-                  AND cardinality($14::text[]) = cardinality($15::bigint[])
+                  AND cardinality($14::text[]) + cardinality($15::bigint[]) + cardinality($16::int[]) >= 0
 -- end of no caps
                 LIMIT want.most
             ), share AS MATERIALIZED (
@@ -181,7 +181,7 @@ WITH clock AS MATERIALIZED (
             SELECT * FROM more
             LIMIT want.most
         ) AS turn
-        WHERE NOT ($18::boolean AND (EXISTS (SELECT FROM ripe) OR EXISTS (SELECT FROM lapsed)))
+        WHERE NOT ($19::boolean AND (EXISTS (SELECT FROM ripe) OR EXISTS (SELECT FROM lapsed)))
         LIMIT $6
     ) AS in_order_of_wants
 -- caps
@@ -195,7 +195,7 @@ WITH clock AS MATERIALIZED (
     RETURNING s.grp, s.fence
 ), held_apart AS (
     INSERT INTO leases (lease_id, grp, owner, claimed_at, expires_at, tickets)
-    SELECT fenced.fence, picked.grp, $7, clock.now, clock.now + $17::float8 * interval '1 second', array_agg(picked.ticket ORDER BY picked.seq)
+    SELECT fenced.fence, picked.grp, $7, clock.now, clock.now + $18::float8 * interval '1 second', array_agg(picked.ticket ORDER BY picked.seq)
     FROM picked JOIN fenced ON fenced.grp = picked.grp CROSS JOIN clock
     WHERE picked.nth <= picked.free GROUP BY fenced.fence, picked.grp, clock.now
 -- end of caps
@@ -216,7 +216,7 @@ WITH clock AS MATERIALIZED (
     DELETE FROM due d WHERE d.ctid = ANY (ARRAY(SELECT place FROM taken))
 ), held AS (
     INSERT INTO leases (lease_id, grp, owner, claimed_at, expires_at, tickets)
-    SELECT batch.id, NULL, $7, clock.now, clock.now + $17::float8 * interval '1 second', tickets.here
+    SELECT batch.id, NULL, $7, clock.now, clock.now + $18::float8 * interval '1 second', tickets.here
     FROM batch CROSS JOIN clock
     CROSS JOIN (SELECT array_agg(ticket) AS here FROM taken WHERE lease = (SELECT id FROM batch)) AS tickets
     WHERE tickets.here IS NOT NULL

@@ -21,7 +21,7 @@ WITH clock AS MATERIALIZED (
         WHERE r.lane = want.lane AND r.provider = want.provider AND r.channel = 'sse' AND r.turn IS NULL
           AND r.next_attempt_at IS NOT NULL AND r.next_attempt_at <= (SELECT now FROM clock)
         ORDER BY r.turn, r.next_attempt_at
-        LIMIT $16
+        LIMIT $17
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS waiting
 ), moved AS (
@@ -68,8 +68,8 @@ WITH clock AS MATERIALIZED (
                     SELECT cap.calls + cap.ahead - count(taken.*)::int AS free, cap.ahead
                     FROM (
                         SELECT coalesce(own.cap, want.cap) AS calls,
-                               CASE WHEN ((want.provider, abs(g.grp)) IN (SELECT * FROM unnest($14::text[], $15::bigint[]))) IS TRUE
-                                    THEN coalesce(own.cap, want.cap) ELSE 0 END AS ahead
+                               coalesce((SELECT calls.ahead FROM unnest($14::text[], $15::bigint[], $16::int[]) AS calls (provider, grp, ahead)
+                                         WHERE calls.provider = want.provider AND calls.grp = abs(g.grp) LIMIT 1), 0) AS ahead
                     ) AS cap
                     LEFT JOIN LATERAL (
                         SELECT r.grp FROM routes r
@@ -122,7 +122,7 @@ WITH clock AS MATERIALIZED (
             SELECT * FROM more
             LIMIT want.most
         ) AS turn
-        WHERE NOT ($18::boolean AND EXISTS (SELECT FROM ripe))
+        WHERE NOT ($19::boolean AND EXISTS (SELECT FROM ripe))
         LIMIT $6
     ) AS in_order_of_wants
 ), fenced AS (
@@ -139,7 +139,7 @@ SET claim_token = picked.token,
     lease_owner = $7,
     claimed_at = clock.now,
     attempt_count = r.attempt_count + 1,
-    next_attempt_at = clock.now + $17::float8 * interval '1 second',
+    next_attempt_at = clock.now + $18::float8 * interval '1 second',
     turn = NULL,
     updated_at = clock.now
 FROM picked

@@ -148,13 +148,10 @@ class SqliteClaim:
             row = head(row["grp"]) if row["grp"] < served else None
 
     def _free(self, want: Want, number: int, cap: int) -> int:
-        """How many claims the group may get; a process that calls it already gets as many again ahead."""
-        most = cap + self._ahead(want, number, cap)
+        """How many claims the group may get; a process that calls it already gets some more ahead."""
+        most = cap + want.turns.ahead.get(abs(number), 0)
         (taken,) = self._connection.execute(self._sql["places_taken"], {"grp": number}).fetchone()
         return most - int(taken)
-
-    def _ahead(self, want: Want, number: int, cap: int) -> int:
-        return cap if abs(number) in want.turns.busy else 0
 
     def _claim(self, want: Want, number: int, most: int, free: int | None) -> list[Claim]:
         most = most if free is None else min(most, free)
@@ -163,8 +160,7 @@ class SqliteClaim:
         asked = {"now": self._now, "lane": want.lane, "provider": want.provider, "grp": number, "most": most}
         claims = self._claim_live(asked) if want.provider in self._live else self._claim_due(asked)
         if free is not None:
-            cap = self._cap(want, number) or 0
-            places = free - self._ahead(want, number, cap)
+            places = free - want.turns.ahead.get(abs(number), 0)
             for claim in claims[max(places, 0) :]:
                 claim.ahead = True
         if want.provider not in self._live:
