@@ -65,7 +65,7 @@ def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 2
             redis.flush()
             dsn = postgres.database()
             place = Place(rabbit.url, redis.url(), dsn, hosts[0], hosts[1])
-            _prepare(dsn)
+            _prepare(place)
             fill(place)
             with start(place):
                 seconds = asyncio.run(_finished(dsn))
@@ -92,10 +92,10 @@ def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 2
     return outcome
 
 
-def _prepare(dsn: str) -> None:
-    """The tables, before the clock runs."""
-    command = [str(BIN / "carillon"), "migrate"]
-    subprocess.run(command, env={"DATABASE_URL": dsn}, check=True, capture_output=True, timeout=LIMIT_SECONDS)
+def _prepare(place: Place) -> None:
+    """The tables of this blueprint, before the clock runs."""
+    command = [str(BIN / "carillon"), "migrate", "--blueprint", "push-worker"]
+    subprocess.run(command, env=_environment(place), check=True, capture_output=True, timeout=LIMIT_SECONDS)
 
 
 def _fill(place: Place) -> None:
@@ -132,8 +132,12 @@ def _message(number: int) -> aio_pika.Message:
 
 
 def _ours(place: Place, at_once: int) -> AbstractContextManager[Any]:
-    env = {
-        **{f"CARILLON_WORK__{name}": str(at_once) for name in ("CONCURRENCY", "FIRST_CLAIMS", "BATCH")},
+    wide = {f"CARILLON_WORK__{name}": str(at_once) for name in ("CONCURRENCY", "FIRST_CLAIMS", "BATCH")}
+    return carillon({**_environment(place), **wide}, "--blueprint", "push-worker")
+
+
+def _environment(place: Place) -> dict[str, str]:
+    return {
         "RABBITMQ_URL": place.rabbitmq,
         "REDIS_URL": place.redis,
         "DATABASE_URL": place.dsn,
@@ -142,7 +146,6 @@ def _ours(place: Place, at_once: int) -> AbstractContextManager[Any]:
         "FCM_BASE_URL": place.fcm,
         "FCM_SERVER_KEY": "bench",
     }
-    return carillon(env, "--blueprint", "push-worker")
 
 
 def _command(runner: str, phase: str, place: Place) -> list[str]:
