@@ -58,9 +58,13 @@ class InFlight:
             gone = [settlement.claim for settlement in strays]
             self._spawn(gone, partial(self._settler.settle_many, strays))
         calling, back = self._places.admit(claims)
-        if back:
-            self._spawn(back, partial(self._give_back, back))
+        self.give_back(back)
         self._begin(calling)
+
+    def give_back(self, claims: Sequence[Claim]) -> None:
+        """Return claims that have not begun to the backlog, without an attempt."""
+        if claims:
+            self._spawn(claims, partial(self._give_back, claims))
 
     def _begin(self, claims: Sequence[Claim]) -> None:
         """Attempt these claims in one batch call, concurrently in one task, or each in a task, as the provider can."""
@@ -85,9 +89,7 @@ class InFlight:
 
     async def drain(self, seconds: float) -> None:
         """Let calls end; then cancel the rest, settle them as unknown, and leave no lease behind."""
-        waiting = self._places.give_up()
-        if waiting:
-            self._spawn(waiting, partial(self._give_back, waiting))
+        self.give_back(self._places.give_up())
         await self._wait(seconds)
         if self._tasks:
             self._attempts.cut_off()

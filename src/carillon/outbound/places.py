@@ -27,7 +27,7 @@ class Places:
     calls the group already. Each of those takes over the place of a call of this process that has ended: the cap holds.
 
     How many are ahead follows the endpoint: as many as the cap at first, twice as many when a call ended and nothing
-    was ahead, half of them when a second used up less than a quarter. A call of a millisecond ends long before the
+    was ahead, half of them when a second used up less than a quarter, and what is too many goes back. A call of a millisecond ends long before the
     next claim is answered, and would leave its place empty until then; a slow endpoint needs no more than its cap.
 
     The ledger counts leases, and claims ahead have leases too: a place that this process gives up while it holds claims
@@ -35,9 +35,11 @@ class Places:
     answered, and the settlement of that call is sent afterwards: until then the ledger counts the place as taken.
     """
 
-    def __init__(self, groups: Mapping[str, Groups], clock: Clock) -> None:
+    def __init__(self, groups: Mapping[str, Groups], clock: Clock, most_beyond: int = 0) -> None:
         self._groups = groups
         self._clock = clock
+        self._most_beyond = most_beyond
+        """Claims ahead beyond the caps of their groups at most, of all groups together."""
         self._capped = {provider for provider, each in groups.items() if each.capped}
         self._calling: Counter[Key] = Counter()
         self._ahead: dict[Key, deque[Claim]] = {}
@@ -120,12 +122,29 @@ class Places:
     def asking(self) -> None:
         """The worker asks for claims."""
         self._asked += 1
-        if self._clock.monotonic() >= self._review_at:
-            self._review()
         for key in self._starved:
             cap = self._cap(key)
             self._wanted[key] = min(2 * self._wanted.get(key, cap), MOST_AHEAD * cap)
         self._starved.clear()
+
+    def review(self) -> list[Claim]:
+        """Once a second, want fewer claims ahead of groups that have become slow; gives those that are too many now."""
+        surplus: list[Claim] = []
+        if self._clock.monotonic() < self._review_at:
+            return surplus
+        for key, wanted in list(self._wanted.items()):
+            if 4 * self._followed[key] >= wanted:
+                continue
+            cap = self._cap(key)
+            fewer = max(wanted // 2, cap) if self._followed[key] else cap
+            self._wanted[key] = fewer
+            if fewer == cap:
+                del self._wanted[key]
+            waiting = self._ahead.get(key, ())
+            surplus += [waiting.pop() for _ in range(len(waiting) - fewer)]
+        self._followed.clear()
+        self._review_at = self._clock.monotonic() + REVIEW_SECONDS
+        return surplus
 
     def answered(self) -> None:
         """The worker was answered, and has admitted the claims."""
@@ -168,11 +187,15 @@ class Places:
         A group below its cap whose claims ahead are not used up is left out: with more claims ahead, their leases would
         keep the free places taken for ever.
         """
-        return {
-            abs(key[1]): self._wanted.get(key) or self._cap(key)
-            for key, calls in self._calling.items()
-            if key[0] == provider and (calls >= self._cap(key) or not self._ahead.get(key))
-        }
+        beyond = self._most_beyond - sum(self._beyond(key) for key in self._wanted)
+        found: dict[int, int] = {}
+        for key, calls in self._calling.items():
+            cap = self._cap(key)
+            if key[0] == provider and (calls >= cap or not self._ahead.get(key)):
+                more = min(self._wanted.get(key, cap) - cap, beyond + self._beyond(key))
+                found[abs(key[1])] = cap + max(more, 0)
+                beyond -= max(more - self._beyond(key), 0)
+        return found
 
     def full(self) -> Counter[str]:
         """How many groups of each provider are at their cap and have more waiting, as this process sees it."""
@@ -214,17 +237,9 @@ class Places:
         ahead, cap = len(self._ahead.get(key, ())), self._cap(key)
         return 2 * ahead <= self._wanted.get(key, cap) if self._calling[key] >= cap else not ahead
 
-    def _review(self) -> None:
-        """Want fewer claims ahead of groups that have become slow, at last no more than their cap."""
-        for key, wanted in list(self._wanted.items()):
-            if 4 * self._followed[key] >= wanted:
-                continue
-            if wanted > 2 * self._cap(key):
-                self._wanted[key] = wanted // 2
-            else:
-                del self._wanted[key]
-        self._followed.clear()
-        self._review_at = self._clock.monotonic() + REVIEW_SECONDS
+    def _beyond(self, key: Key) -> int:
+        """How many claims of this group are ahead beyond its cap."""
+        return max(len(self._ahead.get(key, ())) - self._cap(key), 0)
 
     def _tell(self) -> None:
         self._news.set()

@@ -80,7 +80,7 @@ class Worker:
         self._backlog = backlog
         self._signal = signal
         self._leases = leases
-        self._places = Places(rules.groups, clock)
+        self._places = Places(rules.groups, clock, rules.concurrency // 4)
         self._in_flight = InFlight(attempts, settler, leases, observer, self._places)
         self._breakers = breakers
         self._rules = rules
@@ -229,6 +229,7 @@ class Worker:
         wait = FIRST_WAIT
         while not self._shutdown.begun:
             asked_at = self._clock.monotonic()
+            self._in_flight.give_back(self._places.review())
             self._places.asking()
             try:
                 claims = await self._ask(min(free, self._rules.batch))
