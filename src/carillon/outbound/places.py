@@ -27,8 +27,9 @@ class Places:
     calls the group already. Each of those takes over the place of a call of this process that has ended: the cap holds.
 
     How many are ahead follows the endpoint: as many as the cap at first, twice as many when a call ended and nothing
-    was ahead, half of them when a second used up less than a quarter, and what is too many goes back. A call of a millisecond ends long before the
-    next claim is answered, and would leave its place empty until then; a slow endpoint needs no more than its cap.
+    was ahead, half of them when a second used up less than a quarter, and what is too many goes back. A call of a
+    millisecond ends long before the next claim is answered, and would leave its place empty until then; a slow
+    endpoint needs no more than its cap.
 
     The ledger counts leases, and claims ahead have leases too: a place that this process gives up while it holds claims
     ahead does not come back. So the place of a call that ends while nothing waits is kept until the next claim has been
@@ -140,7 +141,7 @@ class Places:
             self._wanted[key] = fewer
             if fewer == cap:
                 del self._wanted[key]
-            waiting = self._ahead.get(key, ())
+            waiting = self._ahead.get(key) or deque()
             surplus += [waiting.pop() for _ in range(len(waiting) - fewer)]
         self._followed.clear()
         self._review_at = self._clock.monotonic() + REVIEW_SECONDS
