@@ -117,7 +117,9 @@ class Crew:
     def wrong_clock(self, hours: int) -> dict[str, str]:
         """What makes a process believe another time of day."""
         faked = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": f"{hours:+}h", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-        return faked if self.fakes_libraries else {wrong_clock.SHIFT: str(hours * 3600)}
+        if self.fakes_libraries:
+            return faked
+        return {wrong_clock.SHIFT: str(hours * 3600), "PYTHONPATH": str(Path(__file__).parents[2])}
 
     def start(self, number: int) -> None:
         """Start one process without waiting for it."""
