@@ -144,7 +144,7 @@ async def test_without_its_trigger_a_row_moved_by_hand_is_claimed(engine: Engine
 MUTANTS: Mutants = {
     "a lease that nobody ends": (
         test_a_claim_leaves_the_route_as_it_is,
-        {"settle_finished": ("l.lease_id = ANY ($7::bigint[])\n)", "FALSE)")},
+        {"settle_finished": ("(lease_id IN (SELECT unnest($7::bigint[]))) IS TRUE", "FALSE AND $7::bigint[] IS NULL")},
         {"end_leases": ("DELETE FROM leases WHERE", "DELETE FROM leases WHERE FALSE AND")},
     ),
     "a lapse that ignores tickets": (
@@ -154,7 +154,7 @@ MUTANTS: Mutants = {
     ),
     "places that no settlement frees": (
         test_each_settlement_frees_its_place_once,
-        {"settle_finished": ("t.ticket <> ALL ($9::bigint[])", "t.ticket <> 0 OR $9::bigint[] IS NULL")},
+        {"settle_finished": ("(t.ticket IN (SELECT unnest($9::bigint[]))) IS NOT TRUE", "$9::bigint[] IS NOT NULL")},
         {"free_places": ("WHERE t.value NOT IN (SELECT value FROM json_each(:tokens))", "")},
     ),
 }

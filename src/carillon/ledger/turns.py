@@ -22,9 +22,8 @@ class GroupColumns(msgspec.Struct, frozen=True):
     special: list[int]
     weights: list[int]
     caps: list[int | None]
-    ahead_providers: list[str]
-    ahead_of: list[int]
-    ahead: list[int]
+    ahead: str
+    """JSON: how many claims ahead each group may have, by provider and number; one look finds a group in an object."""
 
     @classmethod
     def of(cls, wants: Iterable[Want]) -> "GroupColumns":
@@ -38,9 +37,7 @@ class GroupColumns(msgspec.Struct, frozen=True):
             [abs(number) for _, number, _ in special],
             [rule.weight for _, _, rule in special],
             [rule.cap for _, _, rule in special],
-            [provider for provider, each in turns.items() for _ in each.ahead],
-            [abs(number) for each in turns.values() for number in each.ahead],
-            [wanted for each in turns.values() for wanted in each.ahead.values()],
+            msgspec.json.encode({provider: each.ahead for provider, each in turns.items() if each.ahead}).decode(),
         )
 
 

@@ -6,9 +6,9 @@
 --   expired, lapsed         a lease that ran out: of its routes, those that still have the lease's ticket get a new one and are due
 --                           again, so the late holder is told from the next. The attempt is counted here, so that a message that
 --                           kills its worker uses up its budget. Routes that were settled have another ticket or none.
---   ripe                    what has become due since gets a ticket and goes into the turns, at most $17 at a time.
+--   ripe                    what has become due since gets a ticket and goes into the turns, at most $15 at a time.
 --   r.ticket, ...           the order of the index: without the first, a flood of ripe routes would be sorted in every claim.
---   $19                     take nothing if there was something ripe: a caller that got nothing asks again, without this, and finds
+--   $17                     take nothing if there was something ripe: a caller that got nothing asks again, without this, and finds
 --                           it before what came later. So no claim waits for a flood of it.
 --   after, before           the head of each group in the turns, each found by one look into the index: the groups behind the one
 --                           served last, then those up to it. They are read no further than the claim has room for.
@@ -26,6 +26,8 @@
 --   fenced                  another process that takes places of the group at this moment: its rows are not in our snapshot, but its
 --                           fence is in the row. The second one finds another fence than it saw, and leaves the group alone.
 --   held_apart              the claims of a group with a cap have a lease of their own, whose number is the fence.
+--   joined, OVER (...)      joins what was found of each group by sorting it. Two passages cannot be joined by hash or merge here, and
+--                           a loop would compare every group with every other: 0.1 s for 800 groups.
 --   caps, no caps           a claim without groups that have a cap leaves the passages of `caps` out: they cost 0.3 ms.
 --   ctid                    safe only because the row is locked by this very statement.
 --   OFFSET 0                one look into an index for each claim; a plan made for a small table would read all of it.
@@ -64,7 +66,7 @@ WITH clock AS MATERIALIZED (
         WHERE r.lane = want.lane AND r.provider = want.provider AND r.ticket IS NULL
           AND r.next_attempt_at IS NOT NULL AND r.next_attempt_at <= (SELECT now FROM clock)
         ORDER BY r.ticket, r.next_attempt_at
-        LIMIT $17
+        LIMIT $15
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS waiting
 ), moved AS (
@@ -81,8 +83,12 @@ WITH clock AS MATERIALIZED (
 -- end of caps
     FROM (
         SELECT turn.*, row_number() OVER () AS seq
-        FROM unnest($1::smallint[], $2::text[], $3::int[], $4::bigint[], (SELECT $5::int[]))
-            AS want (lane, provider, most, served, cap)
+        FROM (
+            SELECT each.*, $14::jsonb -> each.provider AS ahead_of
+            FROM unnest($1::smallint[], $2::text[], $3::int[], $4::bigint[], (SELECT $5::int[]))
+                AS each (lane, provider, most, served, cap)
+            OFFSET 0
+        ) AS want
         CROSS JOIN LATERAL (
             WITH RECURSIVE after AS (
                 (SELECT d.grp, d.due_at FROM due d
@@ -121,9 +127,7 @@ WITH clock AS MATERIALIZED (
                 LEFT JOIN LATERAL (
                     SELECT cap.calls + cap.ahead - count(taken.*)::int AS free, cap.ahead
                     FROM (
-                        SELECT coalesce(own.cap, want.cap) AS calls,
-                               coalesce((SELECT calls.ahead FROM unnest($14::text[], $15::bigint[], $16::int[]) AS calls (provider, grp, ahead)
-                                         WHERE calls.provider = want.provider AND calls.grp = abs(g.grp) LIMIT 1), 0) AS ahead
+                        SELECT coalesce(own.cap, want.cap) AS calls, coalesce((want.ahead_of ->> abs(g.grp)::text)::int, 0) AS ahead
                     ) AS cap
                     LEFT JOIN LATERAL (
                         SELECT unnest(l.tickets) FROM leases l WHERE l.grp = g.grp
@@ -139,9 +143,6 @@ WITH clock AS MATERIALIZED (
 -- caps
                   AND (places.free > 0) IS NOT FALSE
 -- end of caps
--- no caps
-                  AND cardinality($14::text[]) + cardinality($15::bigint[]) + cardinality($16::int[]) >= 0
--- end of no caps
                 LIMIT want.most
             ), share AS MATERIALIZED (
                 SELECT greatest(want.most / greatest(sum(ring.weight), 1), 1)::int AS each FROM ring
@@ -160,12 +161,17 @@ WITH clock AS MATERIALIZED (
             ), more AS (
                 SELECT fuller.grp, fuller.free, fuller.ahead, fuller.fence, due.*
                 FROM (
-                    SELECT ring.*, had.rows AS had,
-                           ceil((SELECT rows FROM lacking)::float8 / count(*) OVER ())::int AS each
-                    FROM ring
-                    JOIN (SELECT f.grp, count(*)::int AS rows FROM first f GROUP BY f.grp) AS had ON had.grp = ring.grp
-                    WHERE (SELECT rows FROM lacking) > 0 AND had.rows >= (SELECT each FROM share) * ring.weight
-                      AND (had.rows < ring.free) IS NOT FALSE
+                    SELECT counted.*, ceil((SELECT rows FROM lacking)::float8 / count(*) OVER ())::int AS each
+                    FROM (
+                        SELECT joined.*, sum(joined.taken) OVER (PARTITION BY joined.grp) AS had
+                        FROM (
+                            SELECT ring.*, 0 AS taken FROM ring
+                            UNION ALL
+                            SELECT f.grp, NULL, NULL, NULL, NULL, 1 FROM first f
+                        ) AS joined
+                        WHERE (SELECT rows FROM lacking) > 0
+                    ) AS counted
+                    WHERE counted.had >= (SELECT each FROM share) * counted.weight AND (counted.had < counted.free) IS NOT FALSE
                 ) AS fuller
                 CROSS JOIN LATERAL (
                     SELECT d.ctid AS place, d.ticket
@@ -181,7 +187,7 @@ WITH clock AS MATERIALIZED (
             SELECT * FROM more
             LIMIT want.most
         ) AS turn
-        WHERE NOT ($19::boolean AND (EXISTS (SELECT FROM ripe) OR EXISTS (SELECT FROM lapsed)))
+        WHERE NOT ($17::boolean AND (EXISTS (SELECT FROM ripe) OR EXISTS (SELECT FROM lapsed)))
         LIMIT $6
     ) AS in_order_of_wants
 -- caps
@@ -193,30 +199,35 @@ WITH clock AS MATERIALIZED (
     SET fence = excluded.fence, before = excluded.before, taken_at = excluded.taken_at
     WHERE s.fence = excluded.before
     RETURNING s.grp, s.fence
-), held_apart AS (
-    INSERT INTO leases (lease_id, grp, owner, claimed_at, expires_at, tickets)
-    SELECT fenced.fence, picked.grp, $7, clock.now, clock.now + $18::float8 * interval '1 second', array_agg(picked.ticket ORDER BY picked.seq)
-    FROM picked JOIN fenced ON fenced.grp = picked.grp CROSS JOIN clock
-    WHERE picked.nth <= picked.free GROUP BY fenced.fence, picked.grp, clock.now
 -- end of caps
 ), batch AS MATERIALIZED (
     SELECT nextval('claim_tokens') AS id
 ), taken AS MATERIALIZED (
-    SELECT picked.place, picked.ticket, picked.seq
 -- caps
-        , coalesce(fenced.fence, batch.id) AS lease, (picked.nth > picked.free - picked.ahead) IS TRUE AS ahead
-    FROM picked CROSS JOIN batch LEFT JOIN fenced ON fenced.grp = picked.grp
-    WHERE picked.free IS NULL OR (picked.nth <= picked.free AND fenced.fence IS NOT NULL)
+    SELECT found.place, found.ticket, found.seq, found.grp, found.won, coalesce(found.won, batch.id) AS lease,
+           (found.nth > found.free - found.ahead) IS TRUE AS ahead
+    FROM batch CROSS JOIN (
+        SELECT joined.*, max(joined.fence) OVER (PARTITION BY joined.grp) AS won
+        FROM (
+            SELECT p.place, p.ticket, p.seq, p.grp, p.nth, p.free, p.ahead, NULL::bigint AS fence FROM picked p
+            UNION ALL
+            SELECT NULL, NULL, NULL, fenced.grp, NULL, NULL, NULL, fenced.fence FROM fenced
+        ) AS joined
+    ) AS found
+    WHERE found.seq IS NOT NULL AND (found.free IS NULL OR (found.nth <= found.free AND found.won IS NOT NULL))
+), held_apart AS (
+    INSERT INTO leases (lease_id, grp, owner, claimed_at, expires_at, tickets)
+    SELECT taken.won, taken.grp, $7, clock.now, clock.now + $16::float8 * interval '1 second', array_agg(taken.ticket ORDER BY taken.seq)
+    FROM taken CROSS JOIN clock WHERE taken.won IS NOT NULL GROUP BY taken.won, taken.grp, clock.now
 -- end of caps
 -- no caps
-        , batch.id AS lease, FALSE AS ahead
-    FROM picked CROSS JOIN batch
+    SELECT picked.place, picked.ticket, picked.seq, batch.id AS lease, FALSE AS ahead FROM picked CROSS JOIN batch
 -- end of no caps
 ), gone AS (
     DELETE FROM due d WHERE d.ctid = ANY (ARRAY(SELECT place FROM taken))
 ), held AS (
     INSERT INTO leases (lease_id, grp, owner, claimed_at, expires_at, tickets)
-    SELECT batch.id, NULL, $7, clock.now, clock.now + $18::float8 * interval '1 second', tickets.here
+    SELECT batch.id, NULL, $7, clock.now, clock.now + $16::float8 * interval '1 second', tickets.here
     FROM batch CROSS JOIN clock
     CROSS JOIN (SELECT array_agg(ticket) AS here FROM taken WHERE lease = (SELECT id FROM batch)) AS tickets
     WHERE tickets.here IS NOT NULL

@@ -21,7 +21,7 @@ WITH clock AS MATERIALIZED (
         WHERE r.lane = want.lane AND r.provider = want.provider AND r.channel = 'sse' AND r.turn IS NULL
           AND r.next_attempt_at IS NOT NULL AND r.next_attempt_at <= (SELECT now FROM clock)
         ORDER BY r.turn, r.next_attempt_at
-        LIMIT $17
+        LIMIT $15
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS waiting
 ), moved AS (
@@ -30,8 +30,12 @@ WITH clock AS MATERIALIZED (
     SELECT in_order_of_wants.*, row_number() OVER (PARTITION BY grp ORDER BY token) AS nth
     FROM (
         SELECT turn.*, nextval('claim_tokens') AS token
-        FROM unnest($1::smallint[], $2::text[], $3::int[], $4::bigint[], (SELECT $5::int[]))
-            AS want (lane, provider, most, served, cap)
+        FROM (
+            SELECT each.*, $14::jsonb -> each.provider AS ahead_of
+            FROM unnest($1::smallint[], $2::text[], $3::int[], $4::bigint[], (SELECT $5::int[]))
+                AS each (lane, provider, most, served, cap)
+            OFFSET 0
+        ) AS want
         CROSS JOIN LATERAL (
             WITH RECURSIVE after AS (
                 (SELECT r.turn AS grp, r.next_attempt_at FROM routes r
@@ -67,9 +71,7 @@ WITH clock AS MATERIALIZED (
                 LEFT JOIN LATERAL (
                     SELECT cap.calls + cap.ahead - count(taken.*)::int AS free, cap.ahead
                     FROM (
-                        SELECT coalesce(own.cap, want.cap) AS calls,
-                               coalesce((SELECT calls.ahead FROM unnest($14::text[], $15::bigint[], $16::int[]) AS calls (provider, grp, ahead)
-                                         WHERE calls.provider = want.provider AND calls.grp = abs(g.grp) LIMIT 1), 0) AS ahead
+                        SELECT coalesce(own.cap, want.cap) AS calls, coalesce((want.ahead_of ->> abs(g.grp)::text)::int, 0) AS ahead
                     ) AS cap
                     LEFT JOIN LATERAL (
                         SELECT r.grp FROM routes r
@@ -100,12 +102,17 @@ WITH clock AS MATERIALIZED (
             ), more AS (
                 SELECT fuller.grp, fuller.free, fuller.ahead, fuller.fence, due.*
                 FROM (
-                    SELECT ring.*, had.rows AS had,
-                           ceil((SELECT rows FROM lacking)::float8 / count(*) OVER ())::int AS each
-                    FROM ring
-                    JOIN (SELECT f.grp, count(*)::int AS rows FROM first f GROUP BY f.grp) AS had ON had.grp = ring.grp
-                    WHERE (SELECT rows FROM lacking) > 0 AND had.rows >= (SELECT each FROM share) * ring.weight
-                      AND (had.rows < ring.free) IS NOT FALSE
+                    SELECT counted.*, ceil((SELECT rows FROM lacking)::float8 / count(*) OVER ())::int AS each
+                    FROM (
+                        SELECT joined.*, sum(joined.taken) OVER (PARTITION BY joined.grp) AS had
+                        FROM (
+                            SELECT ring.*, 0 AS taken FROM ring
+                            UNION ALL
+                            SELECT f.grp, NULL, NULL, NULL, NULL, 1 FROM first f
+                        ) AS joined
+                        WHERE (SELECT rows FROM lacking) > 0
+                    ) AS counted
+                    WHERE counted.had >= (SELECT each FROM share) * counted.weight AND (counted.had < counted.free) IS NOT FALSE
                 ) AS fuller
                 CROSS JOIN LATERAL (
                     SELECT r.ctid AS place, r.notification_id, r.claim_token IS NOT NULL AS abandoned
@@ -122,7 +129,7 @@ WITH clock AS MATERIALIZED (
             SELECT * FROM more
             LIMIT want.most
         ) AS turn
-        WHERE NOT ($19::boolean AND EXISTS (SELECT FROM ripe))
+        WHERE NOT ($17::boolean AND EXISTS (SELECT FROM ripe))
         LIMIT $6
     ) AS in_order_of_wants
 ), fenced AS (
@@ -139,7 +146,7 @@ SET claim_token = picked.token,
     lease_owner = $7,
     claimed_at = clock.now,
     attempt_count = r.attempt_count + 1,
-    next_attempt_at = clock.now + $18::float8 * interval '1 second',
+    next_attempt_at = clock.now + $16::float8 * interval '1 second',
     turn = NULL,
     updated_at = clock.now
 FROM picked

@@ -284,10 +284,12 @@ SELECT held.token, held.place FROM held WHERE held.ticketed AND held.lease IN (S
 WITH locked AS MATERIALIZED (
     SELECT l.lease_id FROM leases l WHERE l.lease_id = ANY ($20::bigint[] || $21::bigint[]) ORDER BY l.lease_id FOR UPDATE
 ), ended AS (
-    DELETE FROM leases l USING locked WHERE l.lease_id = locked.lease_id AND l.lease_id = ANY ($20::bigint[])
+    DELETE FROM leases l
+    WHERE l.lease_id = ANY (ARRAY(SELECT lease_id FROM locked WHERE (lease_id IN (SELECT unnest($20::bigint[]))) IS TRUE))
 ), freed AS (
-    UPDATE leases l SET tickets = ARRAY(SELECT t.ticket FROM unnest(l.tickets) AS t (ticket) WHERE t.ticket <> ALL ($22::bigint[]))
-    FROM locked WHERE l.lease_id = locked.lease_id AND l.lease_id = ANY ($21::bigint[])
+    UPDATE leases l
+    SET tickets = ARRAY(SELECT t.ticket FROM unnest(l.tickets) AS t (ticket) WHERE (t.ticket IN (SELECT unnest($22::bigint[]))) IS NOT TRUE)
+    WHERE l.lease_id = ANY (ARRAY(SELECT lease_id FROM locked WHERE (lease_id IN (SELECT unnest($21::bigint[]))) IS TRUE))
 ), clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now, count(*) AS leases FROM locked
 ), given AS MATERIALIZED (

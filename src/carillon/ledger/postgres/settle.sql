@@ -7,15 +7,18 @@
 --   ticket, claim_token     proves that it is this claim's: no two claims of a ledger share one.
 --   attempt_count           a claim under a ticket did not count its attempt.
 --   locked, ended, freed    leases of which nothing is left, and places of groups with a cap, as in `settle`.
+--   IS TRUE, IS NOT TRUE    stay hash tables: joins would compare every lease with every other.
 --   status                  a terminal route stays as it is.
 --   finished_by, took_ms    tell the attempt; `attempts` gets no row. A repeat after a lost answer finds its token here.
 WITH locked AS MATERIALIZED (
     SELECT l.lease_id FROM leases l WHERE l.lease_id = ANY ($7::bigint[] || $8::bigint[]) ORDER BY l.lease_id FOR UPDATE
 ), ended AS (
-    DELETE FROM leases l USING locked WHERE l.lease_id = locked.lease_id AND l.lease_id = ANY ($7::bigint[])
+    DELETE FROM leases l
+    WHERE l.lease_id = ANY (ARRAY(SELECT lease_id FROM locked WHERE (lease_id IN (SELECT unnest($7::bigint[]))) IS TRUE))
 ), freed AS (
-    UPDATE leases l SET tickets = ARRAY(SELECT t.ticket FROM unnest(l.tickets) AS t (ticket) WHERE t.ticket <> ALL ($9::bigint[]))
-    FROM locked WHERE l.lease_id = locked.lease_id AND l.lease_id = ANY ($8::bigint[])
+    UPDATE leases l
+    SET tickets = ARRAY(SELECT t.ticket FROM unnest(l.tickets) AS t (ticket) WHERE (t.ticket IN (SELECT unnest($9::bigint[]))) IS NOT TRUE)
+    WHERE l.lease_id = ANY (ARRAY(SELECT lease_id FROM locked WHERE (lease_id IN (SELECT unnest($8::bigint[]))) IS TRUE))
 ), clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now, count(*) AS leases FROM locked
 ), changed AS (
