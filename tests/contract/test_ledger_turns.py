@@ -143,17 +143,6 @@ async def test_a_process_that_calls_a_group_claims_ahead_of_its_own_calls(ledger
     assert [claim.ahead for claim in await claimed(ledger, 50, calling)] == [False] + [True] * CAP
 
 
-@pytest.mark.req("P-1080")
-async def test_a_process_says_how_many_claims_ahead_it_wants(ledger: Ledger) -> None:
-    await fill(ledger, {-1: 20, -2: 20})
-    calling = Turns(CAP, ahead={1: 7, 2: 1})
-    claims = await claimed(ledger, 50, calling)
-    assert counted(claims) == {-1: CAP + 7, -2: CAP + 1}
-    assert Counter(claim.group for claim in claims if not claim.ahead) == {-1: CAP, -2: CAP}, "the cap holds"
-    assert await claimed(ledger, 50, calling) == []
-    assert counted(await claimed(ledger, 50, Turns(CAP, ahead={1: 9}))) == {-1: 2}
-
-
 async def test_groups_that_a_worker_excludes_are_passed_over(ledger: Ledger) -> None:
     await fill(ledger, {1: 20, -2: 20, 3: 4})
     assert counted(await claimed(ledger, 50, Turns(CAP, excluded=(1, 2)))) == {3: 4}

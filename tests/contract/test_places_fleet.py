@@ -1,16 +1,18 @@
 """The cap of a group over a fleet: two processes, their places and the ledger, step by step in any order."""
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import pytest
 
 from carillon.domain.claims import Claim, Want
-from carillon.domain.groups import Groups
+from carillon.domain.groups import Groups, Turns
 from carillon.ledger.leases import Ended, LeaseBook
 from carillon.ledger.opening import Ledger
 from carillon.outbound.places import Places
+from tests.contract.test_ledger_turns import claimed, counted, fill
 from tests.support.clocks import ManualClock
 from tests.support.ledger_builders import LANE, PROVIDER, defer, enrolment, finish, retry, route
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
@@ -158,3 +160,14 @@ async def test_control_a_book_that_forgets_lost_claims(
     """Four calls at a cap of three."""
     monkeypatch.setattr(LeaseBook, "ended_by", lambda _, claims: Ended([claim.lease for claim in claims], [], []))
     assert await calls_after_a_lost_one(engine, ledger) == [CAP, CAP]
+
+
+@pytest.mark.req("P-1080")
+async def test_a_process_says_how_many_claims_ahead_it_wants(ledger: Ledger) -> None:
+    await fill(ledger, {-1: 20, -2: 20})
+    calling = Turns(CAP, ahead={1: 7, 2: 1})
+    claims = await claimed(ledger, 50, calling)
+    assert counted(claims) == {-1: CAP + 7, -2: CAP + 1}
+    assert Counter(claim.group for claim in claims if not claim.ahead) == {-1: CAP, -2: CAP}, "the cap holds"
+    assert await claimed(ledger, 50, calling) == []
+    assert counted(await claimed(ledger, 50, Turns(CAP, ahead={1: 9}))) == {-1: 2}

@@ -55,7 +55,7 @@ async def until_waiting(dsn: str, backends: int) -> None:
 def claim_values(lanes: list[int], provider: str, limit: int, total: int) -> tuple[object, ...]:
     """The arguments of the statement that claims: no caps, no special groups, little is ripe and does not wait."""
     asked = (lanes, [provider] * len(lanes), [limit] * len(lanes), [LOWEST] * len(lanes), [None] * len(lanes))
-    return (*asked, total, "w", *([] for _ in range(8)), _RIPE, 30.0, False)
+    return (*asked, total, "w", *([] for _ in range(6)), "{}", _RIPE, 30.0, False)
 
 
 async def plan_of(connection: "asyncpg.Connection[Any]", statement: str, *arguments: object) -> str:
