@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from carillon.domain.chains import moved_up
 from carillon.domain.claims import Settled, Settlement
-from carillon.domain.notifications import Enrolment, Status, route_due_ms
+from carillon.domain.notifications import Enrolment, Status, planned_ms, route_due_ms
 from carillon.domain.ports import Signal
 from carillon.domain.receipts import OverdueReceipt
 from carillon.domain.store import Ask, Engine, Row, Steps
@@ -34,7 +34,8 @@ def laid(batch: Sequence[Enrolment], written: Collection[str]) -> Steps[None]:
             held = None if route.route_id in gone else route.not_before_ms
             lines.append(
                 {"notification_id": name, "route_id": route.route_id, "goal": route.goal, "step": route.step}
-                | {"due_ms": route_due_ms(each, route), "not_before_ms": held, "moved": moved}
+                | {"due_ms": route_due_ms(each, route), "planned_ms": planned_ms(each, route)}
+                | {"not_before_ms": held, "moved": moved}
             )
     yield Ask("chain_lay", each=sorted(lines, key=lambda line: (line["notification_id"], line["route_id"])))
 
