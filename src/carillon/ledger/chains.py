@@ -102,7 +102,12 @@ class OverdueStore:
         rows = await self.engine.rows("receipts_overdue", {"limit": limit})
         return [
             OverdueReceipt(
-                row["notification_id"], row["route_id"], row["provider"], row["provider_message_id"], bool(row["sent"])
+                row["notification_id"],
+                row["route_id"],
+                row["channel"],
+                row["provider"],
+                row["provider_message_id"],
+                bool(row["sent"]),
             )
             for row in rows
         ]

@@ -108,7 +108,7 @@ WHERE r.notification_id = given.notification_id AND r.route_id = given.route_id
 
 -- name: receipts_overdue
 -- `sent` is false where the delivery was reported, or the route went on, meanwhile.
-SELECT r.notification_id, r.route_id, r.provider, r.provider_message_id,
+SELECT r.notification_id, r.route_id, r.channel, r.provider, r.provider_message_id,
        r.status = 'published' AND r.delivered_at IS NULL AS sent
 FROM routes r
 WHERE r.receipt_due IS NOT NULL AND r.receipt_due <= clock_timestamp()

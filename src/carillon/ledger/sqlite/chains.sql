@@ -80,7 +80,7 @@ WHERE notification_id = :notification_id AND route_id = :route_id AND status = '
 
 -- name: receipts_overdue
 -- `sent` is false where the delivery was reported, or the route went on, meanwhile.
-SELECT r.notification_id, r.route_id, r.provider, r.provider_message_id,
+SELECT r.notification_id, r.route_id, r.channel, r.provider, r.provider_message_id,
        r.status = 'published' AND r.delivered_at IS NULL AS sent
 FROM routes r
 WHERE r.receipt_due IS NOT NULL AND r.receipt_due <= :now
