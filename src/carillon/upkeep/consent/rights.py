@@ -167,7 +167,7 @@ async def finish(ledger: PeopleLedger, pending: Pending, places: Places) -> Eras
     removed = await _erase_notifications(ledger, pending)
     faultpoint("erasure_notifications")
     if marked:
-        # A process that has not read the marks yet still finds the suppressions: no send to these addresses slips in between.
+        # A process that has not read the marks yet still finds the suppressions: no send to them slips in between.
         await ledger.begin_erasure(pending, LEASE_SECONDS)
         await asyncio.sleep(everywhere_at - asyncio.get_running_loop().time())
     removed = _sum(removed, await ledger.erase_person(person, salt))
