@@ -40,9 +40,8 @@ def chain(*people: str, until: str = "read", after: float = 600.0, **changes: An
         for name in people or ("ann",)
     ]
     each = enrolment(*routes, **changes)
-    expires = each.notification.expires_at_ms
     timing = Timing(until=until, after_seconds=after)
-    return replace(each, routes=chained(each.routes, timing, NOW + 4e9, expires, lambda *_: None))
+    return replace(each, routes=chained(each.routes, timing, NOW + 4e9, lambda *_: None))
 
 
 async def states(engine: Engine) -> dict[str, tuple[str, str | None]]:
@@ -219,6 +218,61 @@ async def test_another_time_keeps_the_distances(engine: Engine, ledger: Ledger) 
     rows = {row["channel"]: row["next_attempt_at"] for row in await engine.rows("routes")}
     assert rows["inApp"] == when
     assert rows["email"] - rows["push"] == 600_000
+
+
+EXPIRY = round((NOW + 4e9 + 900) * 1000)
+"""Between the second channel and the third."""
+
+
+async def times(engine: Engine) -> dict[str, int]:
+    return {row["channel"]: row["next_attempt_at"] for row in await engine.rows("routes")}
+
+
+@pytest.mark.req("P-1050", "P-320")
+@pytest.mark.parametrize("hastened", [0.0, 500.0])
+async def test_a_later_expiry_gives_a_channel_its_time_back(engine: Engine, ledger: Ledger, hastened: float) -> None:
+    each = chain(expires_at_ms=EXPIRY)
+    mine = {"notification_id": each.notification.notification_id}
+    await ledger.enrol([each])
+    cut = await times(engine)
+    assert (cut["email"], cut["push"]) == (EXPIRY, EXPIRY - 300_000)
+    await ledger.hasten(hastened)
+    for later in (EXPIRY - 800_000, EXPIRY + 9_000_000):
+        await ledger.change_waiting(mine, WaitingChange(expires_at_ms=later))
+    found = await times(engine)
+    assert found["email"] - found["push"] == 600_000
+    assert found["push"] == cut["push"] - hastened * 1000
+
+
+@pytest.mark.req("P-1050", "P-320")
+async def test_another_time_keeps_the_distances_that_an_expiry_had_cut(engine: Engine, ledger: Ledger) -> None:
+    each = chain(expires_at_ms=EXPIRY)
+    await ledger.enrol([each])
+    when = round((NOW + 9e9) * 1000)
+    await ledger.change_waiting(
+        {"notification_id": each.notification.notification_id},
+        WaitingChange(scheduled_for_ms=when, expires_at_ms=when + 5_000_000_000_000),
+    )
+    found = await times(engine)
+    assert (found["inApp"], found["email"] - found["push"]) == (when, 600_000)
+
+
+@pytest.mark.req("P-1050", "P-321")
+async def test_channels_that_move_up_keep_the_distances_that_an_expiry_had_cut(engine: Engine, ledger: Ledger) -> None:
+    await ledger.enrol([chain(expires_at_ms=EXPIRY)])
+    await ledger.settle([bury(await claim(ledger, "inApp"))])
+    found = await times(engine)
+    assert found["email"] - found["push"] == 600_000, "nothing of it is cut any more"
+
+
+@pytest.mark.req("P-1050", "P-321")
+async def test_quiet_hours_hold_nothing_beyond_its_expiry(engine: Engine, ledger: Ledger) -> None:
+    each = chain(expires_at_ms=EXPIRY)
+    held = [replace(one, not_before_ms=EXPIRY + 1 if one.step else None) for one in each.routes]
+    await ledger.enrol([replace(each, routes=tuple(held))])
+    await ledger.settle([bury(await claim(ledger, "inApp"))])
+    found = await times(engine)
+    assert found["push"] == found["email"] == EXPIRY
 
 
 @pytest.mark.req("P-320")

@@ -16,6 +16,7 @@ from carillon.intake.erased import ErasedAddresses
 from carillon.ledger.columns import COLUMNS, ERASURE, Erased
 from carillon.ledger.opening import Ledger
 from carillon.system import SystemClock
+from carillon.upkeep.consent import rights
 from carillon.upkeep.consent.rights import erase, exported
 from tests.support.ledger_builders import bury, enrolment, finish, route, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
@@ -66,6 +67,12 @@ async def live(ledger: Ledger) -> None:
     await ledger.note_action(
         AdminAction(actor="ops", action="suppress", subject=MAIL, detail={"filters": {"x": PERSON}})
     )
+
+
+@pytest.fixture(autouse=True)
+def everybody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other process needs time to read the marks."""
+    monkeypatch.setattr(rights, "MARKS_KNOWN_SECONDS", 0.0)
 
 
 @pytest.mark.req("P-220")

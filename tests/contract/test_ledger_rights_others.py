@@ -16,6 +16,7 @@ from carillon.domain.receipts import Receipt, ReceiptKind
 from carillon.domain.suppressions import Suppression
 from carillon.ledger.opening import Ledger
 from carillon.system import SystemClock
+from carillon.upkeep.consent import rights
 from carillon.upkeep.consent.rights import UnfinishedErasures, erase, exported
 from tests.contract.test_ledger_rights import everything
 from tests.support.ledger_builders import bury, enrolment, route, want
@@ -39,6 +40,12 @@ async def exists(ledger: Ledger, tenant_id: str | None, person: str) -> list[dic
 
 def bare(address: str = MAIL) -> Route:
     return route("x", recipient_ref=f"email:{address}", route_id=f"email:email:{address}", address=address)
+
+
+@pytest.fixture(autouse=True)
+def everybody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other process needs time to read the marks."""
+    monkeypatch.setattr(rights, "MARKS_KNOWN_SECONDS", 0.0)
 
 
 @pytest.mark.req("P-220")

@@ -200,7 +200,16 @@ ELSEWHERE = {
     "prune_audit": "deletes",
     "add_templates": "templates, which stay readable",
     **dict.fromkeys(
-        ("parts", "stories_of", "kept_of", "begin_erasure", "end_erasure", "erase_person", "erase_mentions"),
+        (
+            "parts",
+            "stories_of",
+            "kept_of",
+            "begin_erasure",
+            "end_erasure",
+            "mark_suppressions",
+            "erase_person",
+            "erase_mentions",
+        ),
         "test_ledger_rights drives them through `erase` and `exported`",
     ),
     "foreseen": "reads keys and counts of gates",

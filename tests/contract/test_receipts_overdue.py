@@ -17,7 +17,7 @@ from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 engine = engine_fixture()
 ledger = ledger_fixture()
 
-RULES = ReceiptRules(chains={"email": ("mailer", "second")})
+RULES = ReceiptRules(chains={"email": ("mailer", "second"), "push": ("mailer",)})
 DEADLINES = {"mailer": 60.0, "second": 60.0}
 
 
@@ -70,6 +70,20 @@ async def test_a_missing_report_asks_the_next_provider_once(engine: Engine, ledg
     assert await overdue.look() == [], "the last provider's message is not called back"
     row = await engine.only("routes")
     assert (row["status"], row["receipt_due"]) == ("published", None)
+
+
+@pytest.mark.req("P-1053", "P-324")
+async def test_the_last_provider_of_a_channel_is_not_asked_again_though_another_channel_goes_on(
+    engine: Engine, ledger: Ledger
+) -> None:
+    """One provider for two channels: the first of `email`, and the only one of `push`."""
+    overdue = Overdue(ledger)
+    await ledger.enrol([enrolment(route("ann", channel="push"))])
+    await sent(ledger)
+    await ledger.hasten(61)
+    assert await overdue.look() == []
+    row = await engine.only("routes")
+    assert (row["status"], row["provider"], row["receipt_due"]) == ("published", "mailer", None)
 
 
 @pytest.mark.req("P-324")

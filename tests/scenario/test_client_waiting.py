@@ -1,6 +1,7 @@
 """Cancelling, changing, preferences and explain in Python: the clients, embedded and the pytest plugin, alike."""
 
 import asyncio
+import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -8,14 +9,15 @@ from typing import Any, Protocol
 import pytest
 
 import carillon
-from carillon.client import AsyncClient, Client, Explanation, Rejected, WaitingCount
-from carillon.client.wire import Accepted, Notification
+from carillon.client import Accepted, AsyncClient, Client, Explanation, Notification, Rejected, WaitingCount
 from carillon.testing import Outbox
 from tests.support.process import Program
 
 FAR, FARTHER = "2096-01-31T18:00:00Z", "2097-01-31T18:00:00.000Z"
 DATA = {"name": "Ada", "link": "https://example.org/"}
 SETTINGS = """extends = "local"
+[preferences]
+quiet_hours = true
 [categories.offers]
 [consent]
 keys = ["a key of this test, thirty-two characters"]
@@ -145,6 +147,22 @@ def test_what_a_person_has_left_is_explained_and_skipped(way: Way) -> None:
     assert way.send("welcome", **asked).status == "skipped"
     with pytest.raises(Rejected, match="there is no category noise"):
         way.prefer("ada/b", categories={"noise": {"email": False}})
+
+
+@pytest.mark.req("P-1051", "P-944")
+def test_what_a_route_waits_for_and_until_when_is_told_in_every_way(way: Way, request: pytest.FixtureRequest) -> None:
+    mine = request.node.callspec.params["way"].replace(" ", "-")
+    hours = [f"{dt.datetime.now(dt.UTC) + dt.timedelta(hours=far):%H:%M}" for far in (-1, 1)]
+    quiet = {"start_time": hours[0], "end_time": hours[1], "timezone": "UTC"}
+    way.prefer(mine, contacts={"email": f"quiet-{mine}@example.org"}, quiet_hours=quiet)
+    name = way.send("welcome", channel="email", user_id=mine, data=DATA, expires_at=FAR).notification_id
+    found = way.get(name)
+    assert found is not None
+    assert (found.routes[0].gate, str(found.routes[0].waits_for)[:27]) == ("quiet_hours", "the end of quiet hours at 2")
+    assert found.expires_at == "2096-01-31T18:00:00.000Z"
+    later_one = way.get(later(way, f"far-{mine}@example.org"))
+    assert later_one is not None
+    assert later_one.scheduled_for == "2096-01-31T18:00:00.000Z"
 
 
 @pytest.mark.req("P-944", "P-210")

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from typing import Any
 from urllib.parse import urlencode, urljoin
 
@@ -10,6 +11,7 @@ import pytest
 from carillon.links import Link, Links
 from tests.support.client import Reply
 from tests.support.listo_stand import DOWN, SECRET, Listo, shared_fixture, token
+from tests.support.sources import ROOT
 
 KEY, OLD_KEY = "a key of this test, thirty-two characters", "another key of this test, thirty-two letters"
 URL = "https://messages.example.org"
@@ -33,6 +35,7 @@ default_locale = "es"
 listo = shared_fixture(SETTINGS, JWT_SECRET_KEY=SECRET)
 ADMIN = token("root", role="admin")
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+INBOX = ROOT / "src/carillon/live/static/words.js"
 ONE_CLICK = "List-Unsubscribe=One-Click"
 _numbers = itertools.count()
 
@@ -205,10 +208,22 @@ def test_a_tenant_has_its_own_looks_language_and_people(listo: Listo, user: str)
     assert "#aa3300" in text(page)
     assert "img-src https://acme.example" in page.headers["content-security-policy"]
     assert 'lang="es"' in text(page)
-    assert 'lang="de"' in text(get(listo, path, **{"Accept-Language": "fr, de;q=0.8"}))
+    assert 'lang="de"' in text(get(listo, path, **{"Accept-Language": "it, de;q=0.8"}))
     assert post(listo, path, "do=nothing").status == 303
     assert chosen(listo, user, "acme")["categories"]["news"]["email"] is False
     assert chosen(listo, user)["categories"]["news"]["email"] is True
+
+
+@pytest.mark.req("P-1052", "P-213")
+def test_the_page_speaks_every_language_that_the_inbox_speaks(listo: Listo, user: str) -> None:
+    spoken = re.findall(r"^  ([a-z]{2}): \{$", INBOX.read_text(), re.MULTILINE)
+    titles: dict[str, str] = {}
+    for language in spoken:
+        page = text(get(listo, path_of(user), **{"Accept-Language": language}))
+        assert f'lang="{language}"' in page
+        titles[language] = page[page.index("<h1") : page.index("</h1>")]
+    assert len(spoken) >= 7
+    assert len(set(titles.values())) == len(spoken), "each in its own words"
 
 
 @pytest.mark.req("P-214")

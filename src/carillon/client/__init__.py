@@ -1,19 +1,10 @@
 """The client for synchronous and asyncio programs; it imports nothing of the engine."""
 
+from carillon.client.answers import Accepted, Attempt, ItemAnswer, Notification, Page, Route, SkippedRoute
 from carillon.client.clients import AsyncClient, Client
 from carillon.client.exchange import Rejected, Unreachable
 from carillon.client.files import attachment
-from carillon.client.wire import (
-    Accepted,
-    ApiRequest,
-    Attempt,
-    Item,
-    ItemAnswer,
-    Notification,
-    Page,
-    Route,
-    SkippedRoute,
-)
+from carillon.client.wire import ApiRequest, Item
 from carillon.domain.admin import WaitingCount
 from carillon.domain.content.mail import Attachment, Invitation
 from carillon.domain.content.parts import InAppAction, InAppParts, PushParts

@@ -13,8 +13,9 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from carillon.client import wire
+from carillon.client.answers import Accepted, ItemAnswer, Notification, Page
 from carillon.client.exchange import HttpExchange, Patience
-from carillon.client.wire import LARGEST_BATCH, Accepted, ApiRequest, Item, ItemAnswer, Notification, Page
+from carillon.client.wire import LARGEST_BATCH, ApiRequest, Item
 from carillon.domain.admin import WaitingCount
 from carillon.domain.explain import Explanation
 

@@ -39,9 +39,7 @@ def refuse_silent(timing: Timing, channels: Sequence[str], tells: Mapping[str, C
             )
 
 
-def chained(
-    routes: Sequence[Route], timing: Timing, starts: float, expires_ms: int | None, quiet: NotBefore
-) -> tuple[Route, ...]:
+def chained(routes: Sequence[Route], timing: Timing, starts: float, quiet: NotBefore) -> tuple[Route, ...]:
     """The routes with their goal, each person's later ones due later; `starts` is when the first is due.
 
     Each waits for the time of the one before it, and the quiet hours of the person move it and what comes after it.
@@ -71,7 +69,7 @@ def chained(
                 route,
                 goal=goal,
                 step=step,
-                due_ms=None if step == 0 else due_ms if expires_ms is None else min(due_ms, expires_ms),
+                due_ms=None if step == 0 else due_ms,
                 not_before_ms=None if held is None else due_ms,
             )
         )

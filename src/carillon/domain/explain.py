@@ -361,18 +361,18 @@ def _suppress(caused: Suppression, routes: Sequence[SimulatedRoute], now: float)
 def _release(routes: Sequence[SimulatedRoute], now: float) -> None:
     """Let the next route of each chain go whose one before has ended unsent, as the ledger does; others move up."""
     people: dict[str, list[SimulatedRoute]] = {}
-    for route in routes:
-        if route.step is not None:
-            people.setdefault(route.claim.recipient_ref, []).append(route)
+    for route in (one for one in routes if one.step is not None):
+        people.setdefault(route.claim.recipient_ref, []).append(route)
     for chain in people.values():
         chain.sort(key=lambda route: route.step or 0)
         at = next((at for at, route in enumerate(chain) if route.ended is None), 0)
-        ahead = chain[at].due - now
-        if at == 0 or chain[at - 1].ended is Status.PUBLISHED or chain[at].claimed or ahead <= 0.0:
+        if at == 0 or chain[at - 1].ended is Status.PUBLISHED or chain[at].claimed or chain[at].due <= now:
             continue
+        ahead = chain[at].since - now
         for route in chain[at:]:
             if not route.claimed:
-                route.due = route.since = round(max(route.due - ahead, route.not_before), 3)
+                route.since = round(max(route.since - ahead, route.not_before), 3)
+                route.due = min(route.since, math.inf if route.expires is None else route.expires)
                 route.ticket = 0
 
 

@@ -165,7 +165,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None = None
     """Its place in the chain of its person, from 0; None outside of chains, and once it is skipped at acceptance."""
     due_ms: int | None = None
-    """When it is due, if later than its notification: it waits for the channels before it."""
+    """When its time comes, if later than its notification's: it waits for the channels before it."""
     not_before_ms: int | None = None
     """The end of the quiet hours that hold it; no earlier failure lets it go before."""
 
@@ -194,12 +194,6 @@ class Enrolment(msgspec.Struct, frozen=True):
     """The throttle of each person that the notification counts against."""
 
 
-def due_ms(notification: Notification) -> int | None:
-    """When its routes are due, None for now: what expires before its schedule is due when it expires, to be skipped."""
-    scheduled, expires = notification.scheduled_for_ms, notification.expires_at_ms
-    return scheduled if scheduled is None or expires is None else min(scheduled, expires)
-
-
 def is_due_now(enrolment: Enrolment, route: Route) -> bool:
     """Whether a worker could claim the route as soon as it is stored."""
     waits = enrolment.notification.scheduled_for_ms is not None or route.due_ms is not None
@@ -207,8 +201,14 @@ def is_due_now(enrolment: Enrolment, route: Route) -> bool:
 
 
 def route_due_ms(enrolment: Enrolment, route: Route) -> int | None:
-    """When the route is due, None for now: its own time in a chain, else that of the notification."""
-    return due_ms(enrolment.notification) if route.due_ms is None else route.due_ms
+    """When the route is due, None for now: what expires before its time is due when it expires, to be skipped."""
+    planned, expires = planned_ms(enrolment, route), enrolment.notification.expires_at_ms
+    return planned if planned is None or expires is None else min(planned, expires)
+
+
+def planned_ms(enrolment: Enrolment, route: Route) -> int | None:
+    """When its time comes, None for now: its own in a chain, else that of the notification; expiry cuts neither."""
+    return enrolment.notification.scheduled_for_ms if route.due_ms is None else route.due_ms
 
 
 class GatedRoute(msgspec.Struct, frozen=True, gc=False):

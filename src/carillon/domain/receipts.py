@@ -92,6 +92,7 @@ class OverdueReceipt(msgspec.Struct, frozen=True):
 
     notification_id: str
     route_id: str
+    channel: str
     provider: str
     provider_message_id: str | None
     sent: bool

@@ -15,6 +15,8 @@ from carillon.domain.notifications import Story
 ERASED = "(erased)"
 ERASURE = "erasure"
 """The source of a suppression whose address was erased: it keeps a salted hash."""
+MARKS_FRESH_SECONDS = 5.0
+"""So long a process goes by the salted hashes that it has read."""
 _MARK = "erased:"
 USER = "user:"
 _SHORTEST = 3
@@ -159,6 +161,10 @@ class RightsLedger(Protocol):
 
     async def erase_notifications(self, person: KnownPerson, after: str) -> ErasedStep:
         """Look through some notifications after an id, and erase those about the person in one commit."""
+        ...
+
+    async def mark_suppressions(self, person: KnownPerson, salt: str) -> int:
+        """Put salted hashes beside the person's suppressions, which `erase_person` removes; how many there are."""
         ...
 
     async def erase_person(self, person: KnownPerson, salt: str) -> dict[str, int]:

@@ -4,10 +4,9 @@ import math
 
 from carillon.domain.addresses import canonical, spellings
 from carillon.domain.ports import Clock
-from carillon.domain.rights import ERASURE, ErasedMarks, erased_mark
+from carillon.domain.rights import ERASURE, MARKS_FRESH_SECONDS, ErasedMarks, erased_mark
 from carillon.domain.suppressions import SuppressionLedger
 
-_FRESH_SECONDS = 5.0
 _MOST = 100_000
 """So many marks are kept in memory, the newest; the ledger is asked about the others."""
 _TENANTS = 1000
@@ -26,7 +25,7 @@ class ErasedAddresses:
     async def hold(self, channel: str, address: str, tenant_id: str | None) -> bool:
         """Whether nothing may be sent to the address, however it is spelled."""
         if self._clock.monotonic() >= self._fresh_until:
-            self._fresh_until = self._clock.monotonic() + _FRESH_SECONDS
+            self._fresh_until = self._clock.monotonic() + MARKS_FRESH_SECONDS
             rows, total = await self._ledger.suppressions({"source": ERASURE}, _MOST, 0)
             self._marks, self._more = ErasedMarks.of(rows), total > len(rows)
         if not self._marks.by_salt:

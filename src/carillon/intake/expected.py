@@ -20,7 +20,7 @@ from carillon.domain.explain import (
     in_order,
 )
 from carillon.domain.intents import Intent
-from carillon.domain.notifications import Enrolment, Route, Status, route_due_ms
+from carillon.domain.notifications import Enrolment, Route, Status, planned_ms, route_due_ms
 from carillon.domain.people import quiet_until
 from carillon.domain.store import Row
 from carillon.domain.suppressions import CLASSIFICATION, SUPPRESSED
@@ -68,11 +68,11 @@ def simulated_routes(
     found: list[SimulatedRoute] = []
     for route in enrolment.routes:
         claim = first_claim(enrolment, route.route_id, 0, 0)
-        since = _seconds(route_due_ms(enrolment, route), now)
+        due = _seconds(route_due_ms(enrolment, route), now)
         simulated = SimulatedRoute(
             claim=claim,
-            due=round(max(0.0, since), 3),
-            since=since,
+            due=round(max(0.0, due), 3),
+            since=due if route.step is None else _seconds(planned_ms(enrolment, route), now),
             expires=expires,
             step=route.step,
             not_before=_seconds(route.not_before_ms, now),

@@ -103,7 +103,7 @@ def _in_chains(intent: Intent, notification: Notification, routes: list[Route], 
 
     scheduled = notification.scheduled_for_ms
     starts = now if scheduled is None else max(now, scheduled / 1000)
-    return chained(_held(intent, routes), intent.timing, starts, notification.expires_at_ms, quiet)
+    return chained(_held(intent, routes), intent.timing, starts, quiet)
 
 
 def _held(intent: Intent, routes: list[Route]) -> list[Route]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from carillon.domain.chains import moved_up
 from carillon.domain.claims import Settled, Settlement
-from carillon.domain.notifications import Enrolment, Status, route_due_ms
+from carillon.domain.notifications import Enrolment, Status, planned_ms, route_due_ms
 from carillon.domain.ports import Signal
 from carillon.domain.receipts import OverdueReceipt
 from carillon.domain.store import Ask, Engine, Row, Steps
@@ -34,7 +34,8 @@ def laid(batch: Sequence[Enrolment], written: Collection[str]) -> Steps[None]:
             held = None if route.route_id in gone else route.not_before_ms
             lines.append(
                 {"notification_id": name, "route_id": route.route_id, "goal": route.goal, "step": route.step}
-                | {"due_ms": route_due_ms(each, route), "not_before_ms": held, "moved": moved}
+                | {"due_ms": route_due_ms(each, route), "planned_ms": planned_ms(each, route)}
+                | {"not_before_ms": held, "moved": moved}
             )
     yield Ask("chain_lay", each=sorted(lines, key=lambda line: (line["notification_id"], line["route_id"])))
 
@@ -101,7 +102,12 @@ class OverdueStore:
         rows = await self.engine.rows("receipts_overdue", {"limit": limit})
         return [
             OverdueReceipt(
-                row["notification_id"], row["route_id"], row["provider"], row["provider_message_id"], bool(row["sent"])
+                row["notification_id"],
+                row["route_id"],
+                row["channel"],
+                row["provider"],
+                row["provider_message_id"],
+                bool(row["sent"]),
             )
             for row in rows
         ]

@@ -107,6 +107,15 @@ class RightsStore:
         asked = self._about(person)
         return await self.engine.change(lambda: _erase(asked, after, parts), repeatable=True)
 
+    async def mark_suppressions(self, person: KnownPerson, salt: str) -> int:
+        def steps() -> Steps[int]:
+            found = 0
+            for address in person.addresses:
+                found += len((yield Ask("mark_suppressions", self._hashed(person, salt, address))))
+            return found
+
+        return await self.engine.change(steps, repeatable=True)
+
     async def erase_person(self, person: KnownPerson, salt: str) -> dict[str, int]:
         parts = await self.parts()
         return await self.engine.change(lambda: self._erase_rest(person, salt, parts), repeatable=True)

@@ -109,9 +109,8 @@ class OverdueReceipts:
                 return
 
     def _may_go_on(self, one: OverdueReceipt) -> bool:
-        """Whether there is another provider: the last one's message is not called back."""
-        chains = [chain for chain in self._rules.chains.values() if one.provider in chain]
-        return any(following(chain, one.provider) is not None for chain in chains)
+        """Whether the channel has another provider: the last one's message is not called back, nor sent again."""
+        return following(self._rules.chains.get(one.channel, ()), one.provider) is not None
 
     def _missing(self, one: OverdueReceipt) -> Receipt:
         key = f"{one.notification_id}/{one.route_id}"

@@ -8,15 +8,17 @@ WHERE r.notification_id = ANY (:notification_ids::text[]) AND r.status = 'pendin
 -- name: chain_lay
 -- Runs in the transaction of `enrol`, for routes that it has written.
 --   moved                   a route before it is skipped: it takes that one's time.
+--   budget_since            when its time comes, also where it is due before, at its expiry: a later expiry gives that time back.
 UPDATE routes r
 SET goal = given.goal, step = given.step, not_before = to_timestamp(given.not_before_ms / 1000.0),
     next_attempt_at = CASE WHEN given.moved THEN coalesce(to_timestamp(given.due_ms / 1000.0), clock_timestamp())
                            ELSE r.next_attempt_at END,
-    budget_since = CASE WHEN given.moved THEN coalesce(to_timestamp(given.due_ms / 1000.0), clock_timestamp())
-                        ELSE r.budget_since END
+    budget_since = CASE WHEN given.step IS NULL THEN r.budget_since
+                        ELSE coalesce(to_timestamp(given.planned_ms / 1000.0),
+                                      CASE WHEN given.moved THEN clock_timestamp() ELSE r.budget_since END) END
 FROM unnest(:notification_id::text[], :route_id::text[], :goal::text[], :step::smallint[], :due_ms::float8[],
-            :not_before_ms::float8[], :moved::boolean[])
-    AS given (notification_id, route_id, goal, step, due_ms, not_before_ms, moved)
+            :planned_ms::float8[], :not_before_ms::float8[], :moved::boolean[])
+    AS given (notification_id, route_id, goal, step, due_ms, planned_ms, not_before_ms, moved)
 WHERE r.notification_id = given.notification_id AND r.route_id = given.route_id;
 
 -- name: chain_reached
@@ -69,26 +71,28 @@ RETURNING r.notification_id, r.route_id, r.channel, r.last_error_message AS beca
 --   ended                   the one just before it was neither sent nor waits: those it waited for have nothing left to try.
 --   claimed_at              a route that a worker has had waits for its retry or for a breaker, not for the one before it.
 --   not_before              what quiet hours hold stays held.
+--   budget_since            distances are those of the plan, also where expiry has cut them.
 --   turn                    it stands among what is scheduled, and the next claim puts it into the turns.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), following AS MATERIALIZED (
     SELECT DISTINCT ON (r.notification_id, r.recipient_ref)
-        r.notification_id, r.recipient_ref, r.step, r.claimed_at, r.next_attempt_at - clock.now AS ahead
+        r.notification_id, r.recipient_ref, r.step, r.claimed_at, r.next_attempt_at > clock.now AS waits,
+        greatest(r.next_attempt_at, r.budget_since) - clock.now AS ahead
     FROM clock CROSS JOIN routes r
     WHERE r.notification_id = ANY (:notification_ids::text[]) AND r.step IS NOT NULL AND r.status IN ('pending', 'failed')
     ORDER BY r.notification_id, r.recipient_ref, r.step
 ), ended AS (
     SELECT f.* FROM following f
-    WHERE f.ahead > interval '0' AND f.claimed_at IS NULL
+    WHERE f.waits AND f.claimed_at IS NULL
       AND (SELECT e.status IN ('dead_letter', 'skipped') FROM routes e
            WHERE e.notification_id = f.notification_id AND e.recipient_ref = f.recipient_ref AND e.step < f.step
            ORDER BY e.step DESC LIMIT 1)
 )
 UPDATE routes r
-SET next_attempt_at = greatest(r.next_attempt_at - ended.ahead, r.not_before),
-    budget_since = greatest(r.next_attempt_at - ended.ahead, r.not_before), turn = NULL, updated_at = clock.now
-FROM clock CROSS JOIN ended
+SET next_attempt_at = least(greatest(greatest(r.next_attempt_at, r.budget_since) - ended.ahead, r.not_before), n.expires_at),
+    budget_since = greatest(greatest(r.next_attempt_at, r.budget_since) - ended.ahead, r.not_before), turn = NULL, updated_at = clock.now
+FROM clock CROSS JOIN ended JOIN records n ON n.notification_id = ended.notification_id
 WHERE r.notification_id = ended.notification_id AND r.recipient_ref = ended.recipient_ref AND r.step >= ended.step
   AND r.status = 'pending' AND r.claimed_at IS NULL
 RETURNING r.notification_id, r.route_id;
@@ -104,7 +108,7 @@ WHERE r.notification_id = given.notification_id AND r.route_id = given.route_id
 
 -- name: receipts_overdue
 -- `sent` is false where the delivery was reported, or the route went on, meanwhile.
-SELECT r.notification_id, r.route_id, r.provider, r.provider_message_id,
+SELECT r.notification_id, r.route_id, r.channel, r.provider, r.provider_message_id,
        r.status = 'published' AND r.delivered_at IS NULL AS sent
 FROM routes r
 WHERE r.receipt_due IS NOT NULL AND r.receipt_due <= clock_timestamp()

@@ -58,7 +58,7 @@ WITH clock AS MATERIALIZED (
 ), changed AS (
     UPDATE routes r
     SET status = CASE WHEN r.attempt_count >= r.max_attempts THEN 'dead_letter' ELSE 'failed' END,
-        next_attempt_at = CASE WHEN r.attempt_count >= r.max_attempts THEN NULL ELSE r.budget_since END,
+        next_attempt_at = CASE WHEN r.attempt_count >= r.max_attempts THEN NULL ELSE least(r.budget_since, r.next_attempt_at) END,
         dead_lettered_at = CASE WHEN r.attempt_count >= r.max_attempts THEN clock.now END,
         last_error_classification = 'lease_expired',
         last_error_message = 'Lease expired',

@@ -101,7 +101,7 @@ WHERE n.notification_id = ANY (:notification_ids::text[]) AND n.stopped IS NULL;
 --   claim_token, ticket     a claimed route may be on its way and stays.
 --   attempt_count           a route that was tried waits for its retry, not for its schedule.
 --   turn                    a route that stood in the turns waits for its new time.
---   behind                  the later channels of a chain keep their distance from the first.
+--   behind                  the later channels of a chain keep their distance from the first, as `budget_since` has it: expiry cuts the other.
 --   greatest                what was due at its old expiry, to be skipped, is due at its own time again.
 WITH taken AS (
     DELETE FROM due d USING routes r
@@ -112,14 +112,14 @@ WITH taken AS (
 UPDATE routes r
 SET next_attempt_at = least(
         coalesce(to_timestamp(:scheduled_for_ms::float8 / 1000.0) + first.behind,
-                 greatest(r.next_attempt_at, r.not_before, CASE WHEN coalesce(r.step, 0) = 0 THEN n.scheduled_for END)), n.expires_at),
+                 greatest(r.next_attempt_at, r.budget_since, r.not_before, CASE WHEN coalesce(r.step, 0) = 0 THEN n.scheduled_for END)), n.expires_at),
     budget_since = coalesce(to_timestamp(:scheduled_for_ms::float8 / 1000.0) + first.behind, r.budget_since), turn = NULL, ticket = NULL,
     not_before = CASE WHEN :scheduled_for_ms::float8 IS NULL THEN r.not_before END, updated_at = clock_timestamp()
 FROM records n
 JOIN (
     SELECT w.notification_id, w.route_id,
-           CASE WHEN w.step IS NULL THEN interval '0' ELSE w.next_attempt_at
-               - min(w.next_attempt_at) OVER (PARTITION BY w.notification_id, w.recipient_ref) END AS behind
+           CASE WHEN w.step IS NULL THEN interval '0' ELSE w.budget_since
+               - min(w.budget_since) OVER (PARTITION BY w.notification_id, w.recipient_ref) END AS behind
     FROM routes w
     WHERE w.notification_id = ANY (:notification_ids::text[]) AND w.next_attempt_at IS NOT NULL
 ) AS first ON first.notification_id = n.notification_id

@@ -152,8 +152,10 @@ RETURNING route_id;
 
 -- name: hasten
 -- For tests and drills: time passes for what waits. A claimed route keeps its lease, and what has a ticket is due or held.
+--   goal                    the plan of a chain moves with it.
 UPDATE routes SET next_attempt_at = next_attempt_at - make_interval(secs => :seconds),
-    not_before = not_before - make_interval(secs => :seconds)
+    not_before = not_before - make_interval(secs => :seconds),
+    budget_since = CASE WHEN goal IS NULL THEN budget_since ELSE budget_since - make_interval(secs => :seconds) END
 WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL AND ticket IS NULL
 RETURNING route_id;
 

@@ -9,10 +9,12 @@ WHERE r.notification_id IN (SELECT value FROM json_each(:notification_ids)) AND 
 -- name: chain_lay
 -- Runs in the transaction of `enrol`, for routes that it has written.
 --   moved                   a route before it is skipped: it takes that one's time.
+--   budget_since            when its time comes, also where it is due before, at its expiry: a later expiry gives that time back.
 UPDATE routes
 SET goal = :goal, step = :step, not_before = :not_before_ms,
     next_attempt_at = CASE WHEN :moved THEN coalesce(:due_ms, :now) ELSE next_attempt_at END,
-    budget_since = CASE WHEN :moved THEN coalesce(:due_ms, :now) ELSE budget_since END
+    budget_since = CASE WHEN :step IS NULL THEN budget_since
+                        ELSE coalesce(:planned_ms, CASE WHEN :moved THEN :now ELSE budget_since END) END
 WHERE notification_id = :notification_id AND route_id = :route_id;
 
 -- name: chain_reached
@@ -46,13 +48,15 @@ RETURNING notification_id, route_id, channel, last_error_message AS because;
 --   ended                   the one just before it was neither sent nor waits: those it waited for have nothing left to try.
 --   claimed_at              a route that a worker has had waits for its retry or for a breaker, not for the one before it.
 --   not_before              what quiet hours hold stays held.
+--   budget_since            distances are those of the plan, also where expiry has cut them.
 --   turn                    it stands among what is scheduled, and the next claim puts it into the turns.
 UPDATE routes
-SET next_attempt_at = max(next_attempt_at - ended.ahead, coalesce(not_before, 0)),
-    budget_since = max(next_attempt_at - ended.ahead, coalesce(not_before, 0)), turn = NULL, updated_at = :now
+SET next_attempt_at = min(max(max(next_attempt_at, budget_since) - ended.ahead, coalesce(not_before, 0)), ended.expires_at),
+    budget_since = max(max(next_attempt_at, budget_since) - ended.ahead, coalesce(not_before, 0)), turn = NULL, updated_at = :now
 FROM (
-    SELECT f.notification_id, f.recipient_ref, f.step, f.next_attempt_at - :now AS ahead
-    FROM routes f
+    SELECT f.notification_id, f.recipient_ref, f.step, max(f.next_attempt_at, f.budget_since) - :now AS ahead,
+           coalesce(n.expires_at, 9000000000000000) AS expires_at
+    FROM routes f JOIN records n ON n.notification_id = f.notification_id
     WHERE f.notification_id IN (SELECT value FROM json_each(:notification_ids)) AND f.step IS NOT NULL
       AND f.status = 'pending' AND f.claimed_at IS NULL AND f.next_attempt_at > :now
       AND NOT EXISTS (
@@ -76,7 +80,7 @@ WHERE notification_id = :notification_id AND route_id = :route_id AND status = '
 
 -- name: receipts_overdue
 -- `sent` is false where the delivery was reported, or the route went on, meanwhile.
-SELECT r.notification_id, r.route_id, r.provider, r.provider_message_id,
+SELECT r.notification_id, r.route_id, r.channel, r.provider, r.provider_message_id,
        r.status = 'published' AND r.delivered_at IS NULL AS sent
 FROM routes r
 WHERE r.receipt_due IS NOT NULL AND r.receipt_due <= :now

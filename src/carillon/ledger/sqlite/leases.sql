@@ -49,7 +49,7 @@ LIMIT :most;
 --   budget_since            when it was due first: it is claimed again before later routes.
 UPDATE routes
 SET status = CASE WHEN :spent THEN 'dead_letter' ELSE 'failed' END,
-    next_attempt_at = CASE WHEN :spent THEN NULL ELSE budget_since END,
+    next_attempt_at = CASE WHEN :spent THEN NULL ELSE min(budget_since, next_attempt_at) END,
     dead_lettered_at = CASE WHEN :spent THEN :now END,
     last_error_classification = :error_classification, last_error_message = :error_message, last_error_at = :now,
     claim_token = NULL, lease_owner = NULL, updated_at = :now

@@ -94,8 +94,16 @@ DELETE FROM stream_tickets WHERE user_id = :user_id AND tenant_id IS :tenant_id 
 -- name: erase_audit_logs
 DELETE FROM audit_logs WHERE user_id = :user_id RETURNING audit_id;
 
+-- name: mark_suppressions
+-- The mark stands beside the suppression until every process has read it: an acceptance finds one of the two.
+INSERT INTO suppressions (channel, address, tenant_id, kind, reason, source, created_at, expires_at)
+SELECT channel, :mark, tenant_id, kind, 'erased', :source, created_at, expires_at FROM suppressions
+WHERE address = :address AND tenant_id = :tenant_id
+ON CONFLICT (channel, address, tenant_id) DO UPDATE SET source = excluded.source
+RETURNING suppression_id;
+
 -- name: forget_older_marks
--- A repeat: the address was suppressed again after an earlier erasure, and the newer suppression takes the mark.
+-- Of `mark_suppressions`, and of a repeat: the address was suppressed again after an earlier erasure. The suppression takes the mark.
 DELETE FROM suppressions
 WHERE address = :mark AND tenant_id = :tenant_id AND channel IN (
     SELECT channel FROM suppressions WHERE address = :address AND tenant_id = :tenant_id)

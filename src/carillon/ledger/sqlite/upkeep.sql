@@ -217,8 +217,10 @@ RETURNING route_id;
 
 -- name: hasten
 -- For tests and drills: time passes for what waits. What has a ticket is due or held.
+--   goal                    the plan of a chain moves with it.
 UPDATE routes SET next_attempt_at = next_attempt_at - CAST(round(:seconds * 1000) AS INTEGER),
-    not_before = not_before - CAST(round(:seconds * 1000) AS INTEGER)
+    not_before = not_before - CAST(round(:seconds * 1000) AS INTEGER),
+    budget_since = CASE WHEN goal IS NULL THEN budget_since ELSE budget_since - CAST(round(:seconds * 1000) AS INTEGER) END
 WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL AND ticket IS NULL
 RETURNING route_id;
 

@@ -1,5 +1,6 @@
 """A person's rights over HTTP and by hand: everything about a person as lines of JSON, and its erasure."""
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -13,7 +14,16 @@ from carillon.domain.errors import ArchiveUnavailable, LedgerUnavailable
 from carillon.domain.events import Trouble
 from carillon.domain.people import PreferenceLedger
 from carillon.domain.ports import Clock, Observer
-from carillon.domain.rights import ERASURE, Erasure, KnownPerson, Pending, RightsLedger, erased_mark, salt_of
+from carillon.domain.rights import (
+    ERASURE,
+    MARKS_FRESH_SECONDS,
+    Erasure,
+    KnownPerson,
+    Pending,
+    RightsLedger,
+    erased_mark,
+    salt_of,
+)
 from carillon.domain.suppressions import SuppressionLedger
 from carillon.faultpoint import faultpoint
 from carillon.upkeep.api.notifications_wire import notification_view
@@ -25,6 +35,8 @@ LINES = "application/x-ndjson"
 LEASE_SECONDS = 10.0
 """After so long without a step, another process goes on with an erasure."""
 LOOK_SECONDS = 15.0
+MARKS_KNOWN_SECONDS = MARKS_FRESH_SECONDS + 1.0
+"""After so long every process knows a salted hash, and what it had begun before has been stored."""
 AWAY_SECONDS = 300.0
 """So long an erasure waits for a history that cannot be reached."""
 _PATH = "/api/v1/people/{id}"
@@ -150,8 +162,14 @@ async def finish(ledger: PeopleLedger, pending: Pending, places: Places) -> Eras
     await ledger.begin_erasure(pending, LEASE_SECONDS)
     await _note(ledger, pending, {"finished": False})
     faultpoint("erasure_begun")
+    everywhere_at = asyncio.get_running_loop().time() + MARKS_KNOWN_SECONDS
+    marked = await ledger.mark_suppressions(person, salt)
     removed = await _erase_notifications(ledger, pending)
     faultpoint("erasure_notifications")
+    if marked:
+        # A process that has not read the marks yet still finds the suppressions: no send to them slips in between.
+        await ledger.begin_erasure(pending, LEASE_SECONDS)
+        await asyncio.sleep(everywhere_at - asyncio.get_running_loop().time())
     removed = _sum(removed, await ledger.erase_person(person, salt))
     faultpoint("erasure_person")
     removed = _sum(removed, await ledger.erase_mentions(person))

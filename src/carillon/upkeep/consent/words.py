@@ -1,4 +1,6 @@
-"""What the page says, in every language that it speaks."""
+"""What the page says, in every language that it speaks: those of the inbox (`live/static/words.js`)."""
+
+# ruff: noqa: RUF001 - French and Japanese have punctuation of their own
 
 from collections.abc import Mapping
 from typing import Any
@@ -145,7 +147,109 @@ AR: Words = {
     "inApp": "داخل التطبيق",
     "sse": "مباشر",
 }
-SPOKEN: Mapping[str, Words] = {"en": EN, "de": DE, "es": ES, "ar": AR}
+FR: Words = {
+    "title": "Vos messages",
+    "lead": "Choisissez ce que vous voulez recevoir, et où.",
+    "saved": "Vos choix sont enregistrés.",
+    "left": "Vous ne recevrez plus {category} par {channel}.",
+    "leave_title": "Ne plus recevoir {category} par {channel} ?",
+    "leave": "Se désabonner",
+    "choices": "Ce que vous recevez",
+    "always": "Toujours actif : vous avez besoin de ces messages.",
+    "nothing": "Il n’y a encore rien à choisir.",
+    "language": "Langue",
+    "any_language": "Comme l’expéditeur le choisit",
+    "time_zone": "Fuseau horaire",
+    "any_zone": "Non défini",
+    "quiet": "Heures de silence",
+    "quiet_help": "Les messages qui peuvent attendre arrivent ensuite. Laissez les heures vides pour ne pas en avoir.",
+    "from": "De",
+    "to": "À",
+    "days": "Les soirs de",
+    "holidays": "Aussi les jours fériés de",
+    "no_holidays": "Aucun",
+    "save": "Enregistrer",
+    "nothing_else": "Tout arrêter",
+    "all_help": "Désactive tous les messages qui peuvent l’être.",
+    "over_title": "Ce lien ne fonctionne plus",
+    "over": "Il est trop ancien, ou il n’a pas été copié en entier. Ouvrez le message le plus récent et utilisez "
+    "son lien, ou demandez-en un nouveau à l’expéditeur.",
+    "wrong": "Quelque chose n’est pas correct dans le formulaire : {what}. Rien n’a été modifié.",
+    "email": "E-mail",
+    "sms": "SMS",
+    "push": "Push",
+    "inApp": "Dans l’application",
+    "sse": "En direct",
+}
+PT: Words = {
+    "title": "As suas mensagens",
+    "lead": "Escolha o que quer receber, e onde.",
+    "saved": "As suas escolhas estão guardadas.",
+    "left": "Já não vai receber {category} por {channel}.",
+    "leave_title": "Não receber mais {category} por {channel}?",
+    "leave": "Cancelar a subscrição",
+    "choices": "O que recebe",
+    "always": "Sempre ativo: precisa destas mensagens.",
+    "nothing": "Ainda não há nada para escolher.",
+    "language": "Idioma",
+    "any_language": "Como o remetente escolher",
+    "time_zone": "Fuso horário",
+    "any_zone": "Não definido",
+    "quiet": "Horas de silêncio",
+    "quiet_help": "As mensagens que podem esperar chegam depois. Deixe as duas horas vazias se não as quiser.",
+    "from": "De",
+    "to": "Até",
+    "days": "Nas noites de",
+    "holidays": "Também nos feriados de",
+    "no_holidays": "Nenhum",
+    "save": "Guardar",
+    "nothing_else": "Cancelar tudo",
+    "all_help": "Desativa todas as mensagens que podem ser desativadas.",
+    "over_title": "Esta ligação já não funciona",
+    "over": "É demasiado antiga ou não foi copiada por inteiro. Abra a mensagem mais recente e use a ligação "
+    "que lá está, ou peça uma nova ao remetente.",
+    "wrong": "Algo no formulário não está certo: {what}. Nada foi alterado.",
+    "email": "E-mail",
+    "sms": "SMS",
+    "push": "Push",
+    "inApp": "Na aplicação",
+    "sse": "Em direto",
+}
+JA: Words = {
+    "title": "メッセージの設定",
+    "lead": "受け取る内容と方法を選んでください。",
+    "saved": "設定を保存しました。",
+    "left": "今後、{channel}で{category}は届きません。",
+    "leave_title": "{channel}での{category}の受信を停止しますか？",
+    "leave": "配信停止",
+    "choices": "受け取る内容",
+    "always": "常にオン：必要なメッセージです。",
+    "nothing": "選べる項目はまだありません。",
+    "language": "言語",
+    "any_language": "送信者の設定に従う",
+    "time_zone": "タイムゾーン",
+    "any_zone": "未設定",
+    "quiet": "通知を控える時間",
+    "quiet_help": "急ぎでないメッセージは、この時間の後に届きます。不要な場合は両方の時刻を空にしてください。",
+    "from": "開始",
+    "to": "終了",
+    "days": "対象の曜日",
+    "holidays": "祝日も対象にする",
+    "no_holidays": "なし",
+    "save": "保存",
+    "nothing_else": "すべて停止",
+    "all_help": "停止できるメッセージをすべてオフにします。",
+    "over_title": "このリンクは無効です",
+    "over": "期限が切れているか、全体がコピーされていません。最新のメッセージのリンクを開くか、"
+    "送信者に新しいリンクを依頼してください。",
+    "wrong": "フォームに正しくない項目があります：{what}。何も変更されていません。",
+    "email": "メール",
+    "sms": "SMS",
+    "push": "プッシュ通知",
+    "inApp": "アプリ内",
+    "sse": "ライブ",
+}
+SPOKEN: Mapping[str, Words] = {"en": EN, "de": DE, "es": ES, "fr": FR, "pt": PT, "ar": AR, "ja": JA}
 
 
 def spoken(*wished: str | None, header: str | None = None) -> Locale:
