@@ -104,7 +104,7 @@ def send(  # noqa: PLR0917 - a command line has many options
     as_json: AsJson = False,
 ) -> None:
     """Send one notification and show its outcome; exit 1 if it failed on every route."""
-    body = _named(locals()) | {"data": variables(data or [])} | _metadata(metadata) | _mail(attach, cc, bcc, reply_to)
+    body = _named(context.params) | {"data": variables(data or [])} | _metadata(metadata) | _mail(attach, cc, bcc, reply_to)
     headers = _headers(key) | bearer(token_of(context, token, token_file))
     _send(url, headers, body, None if dry_run else _patience(wait, at), as_json=as_json)
 
@@ -114,7 +114,7 @@ def _headers(key: str | None) -> dict[str, str]:
 
 
 def _named(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the request that the options of these names give."""
+    """The fields of the request, from the command's options by their names."""
     channels, digest = said["channels"], said["digest"]
     fields = {field: said[option] for option, field in _FIELDS.items() if said[option] not in {None, False}}
     fields |= {} if channels is None else {"channels": channels.split(",")}

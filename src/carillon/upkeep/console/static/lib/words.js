@@ -21,7 +21,7 @@ const STEPS = {
 
 /** The outcome of an attempt and what followed. */
 export function attempted(one) {
-  const next = one.nextTryInMs === null ? "" : `, after ${span(one.nextTryInMs / 1000)}`;
+  const next = one.nextTryInMs === null ? "" : one.nextTryInMs < 1 ? ", at once" : `, after ${span(one.nextTryInMs / 1000)}`;
   return `${OUTCOMES[one.outcome] ?? one.outcome}; ${VERDICTS[one.verdict] ?? one.verdict.replaceAll("_", " ")}${next}`;
 }
 

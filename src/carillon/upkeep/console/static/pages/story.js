@@ -21,7 +21,7 @@ export async function story(main, shell, id) {
     const now = JSON.stringify(one);
     if (!still() || now === shown) return;
     shown = now;
-    refill(page, head(one.templateKey, badge(one.status), acts(one, shell, draw)), facts(one, shell), one.routes.map((route) => told(route, shell)), why(one));
+    refill(page, head(one.templateKey, badge(one.status), acts(one, shell, draw)), facts(one, shell), inOrder(one.routes).map((route) => told(route, shell)), why(one));
   };
   await draw();
   fill(main, page);
@@ -90,11 +90,25 @@ function facts(one, shell) {
   Object.keys(one.data).length ? h("details", {}, h("summary", { text: "Variables" }), h("pre", { text: JSON.stringify(one.data, null, 2) })) : null);
 }
 
+/** The routes of a chain as they are tried; what a gate skipped comes last. */
+function inOrder(routes) {
+  return routes.toSorted((one, other) => (one.step ?? Infinity) - (other.step ?? Infinity) || 0);
+}
+
 function told(route, shell) {
   const points = [...route.attempts.map((one) => attempt(one, shell)), ending(route)].filter(Boolean);
-  return titled(`${route.channel} to ${route.recipient ?? route.routeId}`, badge(route.status),
-    h("div", { class: "story" }, h("ol", { class: "timeline" }, h("li", { class: "dot" }, h("b", { text: "Accepted" }), " ", when(route.createdAt)), points),
-      route.message ? h("div", {}, h("h3", { text: "As the recipient sees it" }), preview(route.channel, route.recipient, route.message)) : null));
+  return titled(`${route.channel} to ${route.recipient ?? whom(route)}`, badge(route.status),
+    h("div", { class: "story" }, h("ol", { class: "timeline" }, h("li", { class: "dot" }, h("b", { text: "Accepted" }), " ", when(route.createdAt), chain(route)), points),
+      route.message ? h("div", {}, h("h3", { text: "As the recipient sees it" }), preview(route.channel, route.recipient, route.message, { drawn: true })) : null));
+}
+
+/** A route without an address names its person: email:user:ada. */
+function whom(route) {
+  return route.routeId.split(":").slice(2).join(":") || route.routeId;
+}
+
+function chain(route) {
+  return route.step === null ? null : h("div", { class: "quiet", text: `Channel ${number(route.step)} of a chain that ends once the message is ${route.goal}.` });
 }
 
 function attempt(one, shell) {
