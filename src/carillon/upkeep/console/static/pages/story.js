@@ -141,13 +141,18 @@ function reasonOf(name, route) {
   return [name === "skippedAt" ? h("div", { text: gated(route) }) : null, said ? h("div", { class: name === "failedAt" ? "bad" : "quiet", text: said }) : null];
 }
 
+/** The same request, as far as it is known: what is not in it would let other gates decide. */
+function again(one) {
+  const { templateKey, userId, tenantId, category, serviceOrigin, data, metadata, priority, isBulk, locale } = one;
+  const channels = [...new Set(inOrder(one.routes).map((route) => route.channel))];
+  const to = channels.length > 1 ? { channels } : { channel: one.channel, recipient: one.recipient };
+  return { templateKey, userId, tenantId, category, serviceOrigin, data, metadata, priority, isBulk, locale, ...to };
+}
+
 function why(one) {
   const shown = h("div", {});
   const explain = async () => {
-    const body = { templateKey: one.templateKey, channel: one.channel, recipient: one.recipient, data: one.data, priority: one.priority, isBulk: one.isBulk };
-    if (one.userId) body.userId = one.userId;
-    if (one.locale) body.locale = one.locale;
-    const found = await ask("/api/v1/notifications/explain", { method: "POST", body: Object.fromEntries(Object.entries(body).filter(([, value]) => value !== null)) });
+    const found = await ask("/api/v1/notifications/explain", { method: "POST", body: Object.fromEntries(Object.entries(again(one)).filter(([, value]) => value !== null)) });
     fill(shown, h("p", {}, "The same request now: ", badge(found.outcome), found.message ? ` ${found.message}` : ""),
       h("ol", { class: "gates", "aria-label": "Gates" }, found.steps.map((step) => {
         const { name, lines } = explained(step);
