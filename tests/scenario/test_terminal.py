@@ -207,6 +207,16 @@ def test_top_says_events_in_the_words_of_the_console() -> None:
     assert "bury" not in said
 
 
+@pytest.mark.req("P-1028")
+def test_every_event_is_a_sentence() -> None:
+    paused = {"type": "calls_paused", "what": "lane bulk", "by": "ops", "reason": "a fault"}
+    probed = {"type": "breaker_changed", "provider": "north", "before": "half_open", "after": "open", "probes": 3}
+    told = [{"at": 1.0, "number": 1, **one} for one in (paused, probed)]
+    said = drawn({**SEEN, "overview": SEEN["overview"] | {"recent": told}}, 80, 30)
+    assert "00:00:01  lane bulk is paused by ops: a fault" in said
+    assert "00:00:01  breaker of north: half open → open, after 3 failed probes" in said
+
+
 @pytest.mark.req("P-563")
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 20), (150, 40), (200, 60)])
 def test_top_fills_its_terminal_and_no_more(width: int, height: int) -> None:

@@ -266,6 +266,23 @@ def _print_explanation(explanation: dict[str, Any]) -> None:
 
 
 def _lines(name: str, value: object) -> list[str]:
+    if name == "attempts" and isinstance(value, list):
+        return _foreseen(value)
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return [f"{name}: " + ", ".join(f"{key} {inner}" for key, inner in each.items()) for each in value]
     return [f"{name}: {line}" for line in str("none" if value is None else value).splitlines() or [""]]
+
+
+def _foreseen(attempts: list[dict[str, Any]]) -> list[str]:
+    """The attempts that would follow if each failed; the number of the one before means that none is spent."""
+    found: list[str] = []
+    number = 0
+    for attempt in attempts:
+        after, most = attempt.get("afterSeconds"), attempt.get("atMostSeconds")
+        wait = "at once" if not after else f"after {after:g} s" if most in {None, after} else f"after {after:g} to {most:g} s"
+        if attempt["attempt"] == number:
+            found.append(f"then {attempt['provider']} {wait}, and so on: a probe of an open breaker spends no attempt")
+            break
+        number = attempt["attempt"]
+        found.append(f"attempt {number}: {attempt['provider']}, {wait}")
+    return found
