@@ -99,7 +99,8 @@ def test_a_failing_provider_is_named_once_with_its_breaker() -> None:
 @pytest.mark.req("P-1024")
 def test_what_fails_leads_to_those_that_it_has_hit() -> None:
     def leads(failing: Failing, **routes: int) -> list[str | None]:
-        return [one[2] for one in said(figures(failing=[failing], routes={"published": 7, **routes})) if one[0] == "bad"]
+        found = said(figures(failing=[failing], routes={"published": 7, **routes}))
+        return [page for mood, _, page in found if mood == "bad"]
 
     waits, dead = "notifications?status=queued&channel=sms", "dead-letters?channel=sms"
     assert leads(a_failing(), failed=20, dead_letter=3) == [waits]

@@ -123,7 +123,15 @@ async def test_many_at_once_get_one_answer_each_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "mark", [{"outcome": "nonsense"}, {"times": -1}, {"extra": 1}, "refused", {"delaySeconds": "x"}, {"retryAfter": 1, "retry_after": 1}]
+    "mark",
+    [
+        {"outcome": "nonsense"},
+        {"times": -1},
+        {"extra": 1},
+        "refused",
+        {"delaySeconds": "x"},
+        {"retryAfter": 1, "retry_after": 1},
+    ],
 )
 async def test_a_drill_that_is_none_is_refused_aloud(mark: object) -> None:
     outcome = await sandbox().send(dispatch(metadata={"sandbox": mark}))

@@ -104,7 +104,7 @@ def send(  # noqa: PLR0917 - a command line has many options
     as_json: AsJson = False,
 ) -> None:
     """Send one notification and show its outcome; exit 1 if it failed on every route."""
-    body = _named(context.params) | {"data": variables(data or [])} | _metadata(metadata) | _mail(attach, cc, bcc, reply_to)
+    body = _named(context.params) | _metadata(metadata) | _mail(attach, cc, bcc, reply_to)
     headers = _headers(key) | bearer(token_of(context, token, token_file))
     _send(url, headers, body, None if dry_run else _patience(wait, at), as_json=as_json)
 
@@ -118,7 +118,8 @@ def _named(said: Mapping[str, Any]) -> dict[str, Any]:
     channels, digest = said["channels"], said["digest"]
     fields = {field: said[option] for option, field in _FIELDS.items() if said[option] not in {None, False}}
     fields |= {} if channels is None else {"channels": channels.split(",")}
-    return fields | ({} if digest is None else {"digest": _digest(digest)})
+    fields |= {} if digest is None else {"digest": _digest(digest)}
+    return fields | {"data": variables(said["data"] or [])}
 
 
 def _patience(wait: float | None, at: str | None) -> float:
@@ -279,7 +280,8 @@ def _foreseen(attempts: list[dict[str, Any]]) -> list[str]:
     number = 0
     for attempt in attempts:
         after, most = attempt.get("afterSeconds"), attempt.get("atMostSeconds")
-        wait = "at once" if not after else f"after {after:g} s" if most in {None, after} else f"after {after:g} to {most:g} s"
+        to = "" if most in {None, after} else f" to {most:g}"
+        wait = f"after {after:g}{to} s" if after else "at once"
         if attempt["attempt"] == number:
             found.append(f"then {attempt['provider']} {wait}, and so on: a probe of an open breaker spends no attempt")
             break
