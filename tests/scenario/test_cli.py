@@ -1,6 +1,7 @@
 """The command line, as an operator uses it."""
 
 import json
+import re
 import socket
 import subprocess
 from collections.abc import Iterator
