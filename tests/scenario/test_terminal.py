@@ -203,11 +203,9 @@ def test_top_says_events_in_the_words_of_the_console() -> None:
     assert "sandbox refused, given up: reason 0" in said
     assert "sandbox refused, given up 1,200 times: reason 1" in said
     assert "the ledger is away 1,200 times" in said
-    assert "began" not in said and "bury" not in said
-    assert "breaker of north: open → half open" in said
-    assert all(
-        one in said for one in ("half open → open, after 3 failed probes", "lane bulk is paused by ops: a fault")
-    )
+    assert "began" not in said
+    assert "half open → open, after 3 failed probes" in said
+    assert "lane bulk is paused by ops: a fault" in said
     assert " 1 call  " in said
 
 
