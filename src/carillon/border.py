@@ -349,6 +349,15 @@ def _fields(kind: Any) -> dict[str, Any]:
     return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
 
 
+def in_camel_case(value: object, kind: type[msgspec.Struct]) -> object:
+    """A JSON object whose fields may have the names of the past, `retry_after` for `retryAfter`; others stay."""
+    if not isinstance(value, dict):
+        return value
+    past = {field.name: field.encode_name for field in msgspec.structs.fields(kind)}
+    # Of two spellings of one field the older one stays, and is refused as unknown.
+    return {now if (now := past.get(name, name)) not in value else name: held for name, held in value.items()}
+
+
 def _names(kind: Any) -> Iterator[tuple[str, str]]:
     """Possible spellings of each field, and its right name: `ledger_url` stands for `ledger.url`."""
     for name, held in _fields(kind).items():

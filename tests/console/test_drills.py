@@ -87,7 +87,7 @@ async def test_a_slow_provider_and_the_first_tries_only(console: Console) -> Non
     await expect(page.get_by_role("table", name="Running drills")).to_contain_text(
         "answers late (after 0.5 s, the first 2 of each message)"
     )
-    assert await console.ask("GET", "/api/v1/sandbox/drills") == {"email": {"times": 2, "delay_seconds": 0.5}}
+    assert await console.ask("GET", "/api/v1/sandbox/drills") == {"email": {"times": 2, "delaySeconds": 0.5}}
     await console.ask("DELETE", "/api/v1/sandbox/drills/email")
     await expect(page.get_by_text("No drill is running")).to_be_visible()
 

@@ -205,6 +205,37 @@ async def test_why(console: Console) -> None:
     gates = page.get_by_role("list", name="Gates")
     await expect(gates).to_contain_text("Template")
     await expect(gates).to_contain_text("the address is not suppressed")
+    await expect(gates).to_contain_text("sandbox, its breaker is closed")
+    await expect(gates).to_contain_text("1. sandbox, at once")
+
+
+@pytest.mark.req("P-1026")
+async def test_why_asks_about_the_whole_request(console: Console) -> None:
+    user = uuid.uuid4().hex
+    sent = await console.send("email", user=user, category="orders", serviceOrigin="shop")
+    wishes = {"categories": {"orders": {"email": False}}}
+    await console.ask("PATCH", f"/api/v1/preferences/user/{user}", wishes)
+    page = await console.open(f"notifications/{sent}")
+    await page.get_by_role("button", name="Explain").click()
+    await expect(page.get_by_text("The same request now:")).to_contain_text("skipped")
+    await expect(page.get_by_role("list", name="Gates").locator("li", has_text="Category")).to_contain_text("stop")
+
+
+@pytest.mark.req("P-1027")
+async def test_a_chain_is_told_in_its_order_and_a_mail_as_it_looks(console: Console) -> None:
+    user = uuid.uuid4().hex
+    await console.ask("PATCH", f"/api/v1/preferences/user/{user}", {"contacts": {"email": "ada@example.org"}})
+    body = {"templateKey": "welcome", "userId": user, "data": {"name": "Ada", "link": "https://example.org/start"}}
+    chain = {"channels": ["push", "inApp", "email"], "until": "read", "after": "10m"}
+    sent = await console.ask("POST", "/api/v1/notifications/send", body | chain)
+    page = await console.open(f"notifications/{sent['notificationId']}")
+    headings = page.locator("main section h2")
+    routes = headings.filter(has_text=" to ")
+    # The person has no device: that channel is skipped, and is no step of the chain.
+    await expect(routes).to_have_text([f"inApp to {user}", "email to ada@example.org", f"push to {user}"])
+    await expect(page.get_by_text("Channel 2 of a chain that ends once the message is read.")).to_be_visible()
+    letter = page.frame_locator("iframe[title='The message as its recipient sees it']")
+    await expect(letter.locator("a[href='https://example.org/start']")).to_be_visible()
 
 
 async def test_what_waits_can_be_cancelled(console: Console) -> None:

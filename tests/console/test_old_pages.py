@@ -208,7 +208,7 @@ async def test_a_row_is_one_line_and_says_what_it_waits_for(console: Console) ->
 
 @pytest.mark.req("P-956")
 async def test_the_scale_of_a_chart_is_whole(console: Console) -> None:
-    await console.ask("PUT", "/api/v1/sandbox/drills/push", {"outcome": "sent", "delay_seconds": 0.3})
+    await console.ask("PUT", "/api/v1/sandbox/drills/push", {"outcome": "sent", "delaySeconds": 0.3})
     try:
         await console.send("push")
         page = await console.open("overview")

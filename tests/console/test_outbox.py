@@ -30,7 +30,7 @@ async def test_a_message_appears_by_itself_as_its_reader_sees_it(console: Consol
 
 
 async def test_tries_of_one_message_are_one_message(console: Console) -> None:
-    await console.ask("PUT", "/api/v1/sandbox/drills/webhook", {"outcome": "throttled", "times": 1, "retry_after": 0.1})
+    await console.ask("PUT", "/api/v1/sandbox/drills/webhook", {"outcome": "throttled", "times": 1, "retryAfter": 0.1})
     try:
         page = await console.open("outbox")
         await page.get_by_label("Channel").select_option("webhook")

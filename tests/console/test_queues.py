@@ -20,6 +20,11 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 UPDATE = "q:pay:subscription_update"
+WIDE = """() => {
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync("table[aria-label='Failed messages'] { min-width: 1600px }");
+    document.adoptedStyleSheets = [sheet];
+}"""
 # Failures are final at once: what is looked at here is what an operator does about them.
 ONCE: Any = {"CARILLON_QUEUE__Q_PAY_SUBSCRIPTION_UPDATE__MAX_RETRIES": "0"}
 
@@ -81,6 +86,7 @@ async def test_the_focus_stays_on_its_link(console: Console, billing: Billing) -
     await expect(link).to_be_focused()
 
 
+@pytest.mark.req("P-1025")
 async def test_failed_messages_get_another_life(console: Console, billing: Billing) -> None:
     ids = await failed(billing, 3)
     page = await console.open("queues")
@@ -89,6 +95,11 @@ async def test_failed_messages_get_another_life(console: Console, billing: Billi
     await expect(page.locator(".facts")).to_contain_text("lock ttl seconds")
     listed = page.get_by_role("table", name="Failed messages")
     await expect(listed.locator("tbody tr")).to_have_count(3)
+    # Why each failed stands beside it, on a phone too.
+    await expect(listed.locator("tbody tr").first).to_contain_text("HTTP 503")
+    await page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    await console.fits()
+    await page.set_viewport_size({"width": DESK[0], "height": DESK[1]})
     await listed.locator("summary").first.click()
     await expect(listed.locator("pre").first).to_contain_text("event_id")
     await console.picture("queues")
@@ -147,7 +158,9 @@ async def test_lives_are_found_by_status_and_correlation(console: Console, billi
 @pytest.mark.req("P-621")
 async def test_a_redraw_keeps_scrolled_tables_and_open_payloads(console: Console, billing: Billing) -> None:
     (first,) = await failed(billing, 1)
-    page = await console.open(f"queues/{UPDATE}", size=PHONE)
+    page = await console.open(f"queues/{UPDATE}")
+    # Wider than the page, as a table with long words is.
+    await page.evaluate(WIDE)
     listed = page.get_by_role("table", name="Failed messages")
     around = page.locator(".scroll", has=listed)
     await page.locator(f"[id='content-{first}'] summary").click()

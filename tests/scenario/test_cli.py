@@ -1,6 +1,7 @@
 """The command line, as an operator uses it."""
 
 import json
+import re
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -116,6 +117,7 @@ def test_send_without_a_server_says_what_to_start() -> None:
     assert "carillon serve" in sent.stderr
 
 
+@pytest.mark.req("P-1030")
 def test_dead_letters_from_the_terminal(program: Program, environment: dict[str, str]) -> None:
     client = Client.of(program)
     accepted = client.send(metadata={"sandbox": {"outcome": "refused", "times": 1}}).body["notificationId"]
@@ -124,6 +126,11 @@ def test_dead_letters_from_the_terminal(program: Program, environment: dict[str,
     assert accepted in listed.stdout
     narrow = carillon("dead-letters", "list", env={**environment, "COLUMNS": "80"})
     assert accepted in narrow.stdout, "an id in pieces cannot be copied"
+    assert "push:token:" in narrow.stdout
+    assert re.search(r"1 of \d", narrow.stdout)
+    assert re.search(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", narrow.stdout), "nor a time"
+    none = carillon("dead-letters", "list", "--channel", "sms", env=environment)
+    assert none.stdout == "0 of 0 dead letters\n", "no table without a row"
     shown = carillon("dead-letters", "show", accepted, env=environment)
     assert "refused" in shown.stdout
     assert "drill: drill" not in shown.stdout, "the cause is said once"

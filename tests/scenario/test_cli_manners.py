@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 from tests.scenario.test_cli import Run, carillon
 from tests.support.client import Client
+from tests.support.docs_facts import help_texts
 from tests.support.ports import free_port
 from tests.support.process import Program
 from tests.support.sources import ROOT
@@ -95,6 +97,14 @@ def test_helps_show_kinds_in_words_and_none_for_a_flag(command: tuple[str, ...])
     assert "<text>" in told
     for kind in ("<bool>", "<str>", "<list", "<int", "<float"):
         assert kind not in told
+
+
+@pytest.mark.req("P-1029")
+def test_helps_are_shown_whole() -> None:
+    for command, (said, options) in help_texts().items():
+        for text in (said, *options.values()):
+            # Square brackets are a style to the printer, and would vanish.
+            assert Text.from_markup(text).plain == text, command
 
 
 @pytest.mark.req("P-861", "P-865")

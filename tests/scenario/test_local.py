@@ -219,3 +219,17 @@ def test_a_port_in_use_is_one_line_and_no_ready(program: Program, environment: d
         assert "cannot listen" in line["message"]
         assert "CARILLON_HTTP__PORT" in line["message"]
         assert second.noise == []
+
+
+@pytest.mark.req("P-1023")
+def test_the_wait_for_a_turn_is_no_part_of_how_long_a_call_took(environment: dict[str, str], tmp_path: Path) -> None:
+    # The sandbox takes many messages in one call, and a rate lets that call wait.
+    paced = {"CARILLON_POLICY__RATE__SANDBOX__PER_SECOND": "40", "CARILLON_PROVIDERS__SANDBOX__DELAY_SECONDS": "0.05"}
+    with Program("serve", env={**environment, **paced}, cwd=tmp_path) as program:
+        client = Client.of(program)
+        batch = {"notifications": [WELCOME for _ in range(60)]}
+        sent = client.call("POST", "/api/v1/notifications/batch", batch).body["results"]
+        stories = [client.settled(one["notificationId"]) for one in sent]
+    took = [route["attempts"][0]["durationMs"] for story in stories for route in story["routes"]]
+    assert len(took) == 60
+    assert min(took) >= 45, sorted(took)[:5]

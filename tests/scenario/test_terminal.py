@@ -189,22 +189,24 @@ def drawn(seen: dict[str, Any], width: int, height: int) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-@pytest.mark.req("P-789", "P-860")
+@pytest.mark.req("P-789", "P-860", "P-1028")
 def test_top_says_events_in_the_words_of_the_console() -> None:
     changed = {"type": "breaker_changed", "at": 1.0, "provider": "north", "before": "open", "after": "half_open"}
     often = {"began": 1, "number": 9, "times": 1200}
     trouble = {"type": "trouble", "at": 1.0, "where": "outbound", "error": "the ledger is away"} | often
     failed = SEEN["overview"]["recent"]
-    overview = SEEN["overview"] | {"recent": [failed[0], failed[1] | often, trouble, changed]}
-    one = SEEN["providers"][0] | {"attempts": 1}
-    said = "\n".join(drawn({**SEEN, "overview": overview, "providers": [one]}, 80, 30))
+    probed = changed | {"before": "half_open", "after": "open", "probes": 3}
+    paused = {"type": "calls_paused", "at": 1.0, "what": "lane bulk", "by": "ops", "reason": "a fault"}
+    overview = SEEN["overview"] | {"recent": [failed[0], failed[1] | often, trouble, changed, probed, paused]}
+    seen = {**SEEN, "overview": overview, "providers": [SEEN["providers"][0] | {"attempts": 1}]}
+    said = "\n".join(drawn(seen, 80, 34))
     assert "sandbox refused, given up: reason 0" in said
     assert "sandbox refused, given up 1,200 times: reason 1" in said
     assert "the ledger is away 1,200 times" in said
     assert "began" not in said
-    assert "breaker of north: open → half open" in said
+    assert "half open → open, after 3 failed probes" in said
+    assert "lane bulk is paused by ops: a fault" in said
     assert " 1 call  " in said
-    assert "bury" not in said
 
 
 @pytest.mark.req("P-563")

@@ -22,9 +22,9 @@ def figures(**changes: object) -> Counts:
     return Counts(**{"routes": {"published": 7}, "waiting": 0, **changes})  # type: ignore[arg-type]
 
 
-def a_failing(provider: str = "north") -> Failing:
+def a_failing(provider: str = "north", outcome: str = "unavailable") -> Failing:
     rows = [
-        {"channel": "sms", "provider": provider, "outcome": "refused", "error": f"20003 {at}", "started_at": 1000.0}
+        {"channel": "sms", "provider": provider, "outcome": outcome, "error": f"20003 {at}", "started_at": 1000.0}
         for at in range(20)
     ]
     (found,) = failing(rows, 2.0)
@@ -94,8 +94,22 @@ def test_a_failing_provider_is_named_once_with_its_breaker() -> None:
     assert said(waits, **seen) == [
         ("bad", f"{text}; its breaker is half open", "notifications?status=queued&channel=sms")
     ]
-    given_up = figures(failing=[a_failing()])
-    assert said(given_up) == [("bad", text, "dead-letters?channel=sms")]
+
+
+@pytest.mark.req("P-1024")
+def test_what_fails_leads_to_those_that_it_has_hit() -> None:
+    def leads(failing: Failing, **routes: int) -> list[str | None]:
+        found = said(figures(failing=[failing], routes={"published": 7, **routes}))
+        return [page for mood, _, page in found if mood == "bad"]
+
+    waits, dead = "notifications?status=queued&channel=sms", "dead-letters?channel=sms"
+    assert leads(a_failing(), failed=20, dead_letter=3) == [waits]
+    assert leads(a_failing(), dead_letter=3) == [dead]
+    # Nothing that was refused waits, although messages of other channels do.
+    assert leads(a_failing(outcome="refused"), failed=20, dead_letter=3) == [dead]
+    # Another provider took over all of them: neither list has one.
+    assert leads(a_failing(outcome="refused"), failed=20) == ["notifications?channel=sms&q=20003%2019"]
+    assert leads(a_failing()) == ["notifications?channel=sms&q=20003%2019"]
 
 
 def test_a_breaker_is_named_once_however_many_channels_it_serves() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from carillon.domain.claims import Settled
-from carillon.domain.events import BreakerChanged, RouteAttempted, Trouble
+from carillon.domain.events import BreakerChanged, CallsPaused, RouteAttempted, Trouble
 from carillon.upkeep.console.series import AGAIN_SECONDS, RECENT, SHOWN, Series
 from tests.support.clocks import ManualClock
 
@@ -37,6 +37,22 @@ def test_no_number_of_failures_hides_a_change_of_a_breaker() -> None:
     assert len(told) == SHOWN + 1
     assert told[-1]["type"] == "breaker_changed"
     assert told[0]["times"] == 2 * RECENT, "a loop that fails again and again is one event, too"
+
+
+@pytest.mark.req("P-1028")
+def test_the_failed_probes_of_a_breaker_are_one_change_and_hide_no_other() -> None:
+    series = Series(ManualClock())
+    series(CallsPaused(what="lane bulk", by="ops", reason="a fault"))
+    for provider in ("north", "south"):
+        series(BreakerChanged(provider=provider, before="closed", after="open"))
+    for _ in range(SHOWN):
+        for provider in ("north", "south"):
+            series(BreakerChanged(provider=provider, before="open", after="half_open"))
+            series(BreakerChanged(provider=provider, before="half_open", after="open"))
+    series(BreakerChanged(provider="north", before="open", after="half_open"))
+    told = [(one.get("provider"), one.get("before"), one.get("probes")) for one in series.newest()]
+    probes = [("north", "open", None), ("south", "half_open", SHOWN), ("north", "half_open", SHOWN)]
+    assert told == [*probes, ("south", "closed", None), ("north", "closed", None), (None, None, None)]
 
 
 def test_control_the_same_failure_after_a_long_silence_is_news() -> None:

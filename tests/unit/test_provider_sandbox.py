@@ -123,13 +123,33 @@ async def test_many_at_once_get_one_answer_each_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "mark", [{"outcome": "nonsense"}, {"times": -1}, {"extra": 1}, "refused", {"delay_seconds": "x"}]
+    "mark",
+    [
+        {"outcome": "nonsense"},
+        {"times": -1},
+        {"extra": 1},
+        "refused",
+        {"delaySeconds": "x"},
+        {"retryAfter": 1, "retry_after": 1},
+    ],
 )
 async def test_a_drill_that_is_none_is_refused_aloud(mark: object) -> None:
     outcome = await sandbox().send(dispatch(metadata={"sandbox": mark}))
     assert isinstance(outcome, Refused)
     assert outcome.classification == "bad_drill"
     assert outcome.error.startswith("metadata.sandbox: ")
+
+
+@pytest.mark.req("P-1020")
+@pytest.mark.parametrize("gone", ["recipientGone", "recipient_gone"])
+@pytest.mark.parametrize("wait", ["retryAfter", "retry_after"])
+async def test_a_drill_is_written_as_the_rest_of_the_api_and_may_have_the_names_of_the_past(
+    gone: str, wait: str
+) -> None:
+    refused = dispatch(metadata={"sandbox": {"outcome": "refused", gone: True}})
+    assert await sandbox().send(refused) == Refused("drill: refused", "drill", recipient_gone=True)
+    throttled = dispatch(metadata={"sandbox": {"outcome": "throttled", wait: 3}})
+    assert await sandbox().send(throttled) == Throttled("drill: throttled", 3.0)
 
 
 @pytest.mark.parametrize("text", ['{"note":"the \\"sandbox\\""}', '{"sandbox":null}', "[]", "{}"])

@@ -12,7 +12,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from carillon.cli.by_hand import confirmed, is_there, who, why, with_ledger
-from carillon.cli.options import AsJson, Blueprint, Config, print_json
+from carillon.cli.options import AsJson, Blueprint, Config, print_json, print_table
 from carillon.cli.words import counted
 from carillon.compose import Ledger, from_settings
 from carillon.config.reading import load
@@ -24,6 +24,7 @@ from carillon.upkeep.redriving import redrive_failed, redrive_plan
 app = typer.Typer(help="List, show and redrive dead letters.", no_args_is_help=True)
 Answer = TypeVar("Answer")
 PAGE = 200
+_WIDE = 130
 
 Channel = Annotated[str | None, typer.Option(help="Only this channel.")]
 Cause = Annotated[str | None, typer.Option("--classification", help="Only this classification, e.g. http_503.")]
@@ -61,16 +62,22 @@ def list_(
     if as_json:
         print_json({"items": [_shown(row) for row in rows], "total": total})
         return
+    console = Console(emoji=False)
+    print_table(_table(rows, total, wide=console.width >= _WIDE), console)
+
+
+def _table(rows: list[dict[str, Any]], total: int, *, wide: bool) -> Table:
+    """A row for each; where there is no room, the route is below the id and the attempts below the cause."""
     table = Table(title=f"{len(rows)} of {counted(total, 'dead letter')}", title_justify="left")
-    for heading in ("notification", "route", "cause", "attempts", "since"):
-        # Do not wrap ids: an operator copies them into the next command.
-        table.add_column(heading, overflow="fold", no_wrap=heading == "notification")
+    for heading in ("notification", *(("route",) if wide else ()), "cause", *(("attempts",) if wide else ()), "since"):
+        # Do not wrap ids and times: an operator copies them into the next command.
+        table.add_column(heading, overflow="fold", no_wrap=heading == "since" or (wide and heading == "notification"))
     for row in rows:
-        attempts = f"{row['final_attempt_count']} of {row['max_attempts']}"
-        table.add_row(
-            row["notification_id"], row["route_id"], row["failure_classification"], attempts, _time(row["created_at"])
-        )
-    Console(emoji=False).print(table)
+        about = [row["notification_id"], row["route_id"]]
+        cause = [row["failure_classification"], f"{row['final_attempt_count']} of {row['max_attempts']}"]
+        cells = [*about, *cause] if wide else ["\n".join(about), "\n".join(cause)]
+        table.add_row(*cells, _time(row["created_at"]))
+    return table
 
 
 @app.command()

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from carillon.cli.options import AsJson, print_json
+from carillon.cli.options import AsJson, print_json, print_table
 from carillon.cli.remote import HERE, NOT_FOUND, Remote, RemoteFailed, Token, TokenFile, Url, token_of
 from carillon.cli.words import counted
 
@@ -39,7 +39,7 @@ def list_(
         return
     console = Console(emoji=False)
     table = _table(found["items"], found["totalCount"], wide=console.width >= _WIDE, told=all_)
-    console.print(table, markup=False)
+    print_table(table, console)
 
 
 def _table(rows: list[dict[str, Any]], total: int, *, wide: bool, told: bool) -> Table:

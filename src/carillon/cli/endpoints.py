@@ -3,12 +3,11 @@
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from carillon.cli.by_hand import confirmed
 from carillon.cli.dead_letters import per_second
-from carillon.cli.options import AsJson, print_json
+from carillon.cli.options import AsJson, print_json, print_table
 from carillon.cli.remote import HERE, Remote, Token, TokenFile, Url, bearer, call, token_of
 from carillon.cli.words import counted
 
@@ -45,7 +44,7 @@ def list_(
             one["nextProbeAt"] or "",
             _rate(one),
         )
-    Console(emoji=False).print(table)
+    print_table(table)
 
 
 @app.command()
@@ -79,7 +78,7 @@ def health(
             f"{one['averageMs']:g} ms",
             f"{one['slowestMs']:g} ms",
         )
-    Console(emoji=False).print(table)
+    print_table(table)
 
 
 @app.command()

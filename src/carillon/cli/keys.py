@@ -6,11 +6,10 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from carillon.cli.by_hand import read_ledger, with_ledger
-from carillon.cli.options import AsJson, Blueprint, Config, print_json
+from carillon.cli.options import AsJson, Blueprint, Config, print_json, print_table
 from carillon.config.environment import duration
 from carillon.config.reading import load
 from carillon.domain.errors import CarillonError
@@ -92,7 +91,7 @@ def list_(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson
             *(shown[column] for column in ("id", "name", "tenantId", "role", "state")),
             *(shown[column] for column in ("createdAt", "lastUsedAt", "expiresAt")),
         )
-    Console(emoji=False).print(table)
+    print_table(table)
 
 
 @app.command()

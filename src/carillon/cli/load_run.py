@@ -18,6 +18,8 @@ _PAGE, _POLL_SECONDS = 200, 0.2
 _POLL_SHARE = 10
 """Asking what still waits takes at most a tenth of the time: it must not slow down what it measures."""
 _AT_ONCE = 2000
+_LOOK_SECONDS = 5.0
+"""How often it looks at what has ended while it still sends."""
 
 
 class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +121,7 @@ class LoadRun:
             self._accepted_seconds = time.monotonic() - began
 
     def _send_all(self, threads: ThreadPoolExecutor, left: "set[Future[float | None]]") -> None:
+        looked = time.monotonic()
         # A million at once would fill the memory before the first is sent.
         for first in range(0, self._plan.count, _AT_ONCE):
             left.update(threads.submit(self._one) for _ in range(min(_AT_ONCE, self._plan.count - first)))
@@ -127,6 +130,9 @@ class LoadRun:
                 self._count(done)
             if self._over():
                 return
+            if time.monotonic() - looked > _LOOK_SECONDS:
+                self._look()
+                looked = time.monotonic()
 
     def _one(self) -> float | None:
         """The milliseconds until one was accepted; None when the time is over."""
@@ -151,12 +157,16 @@ class LoadRun:
         """Until nothing waits, or the time is over."""
         while True:
             began = time.monotonic()
-            found = self._client.search(user_id=self._plan.item.user_id, status="queued", page_size=1)
-            self._waiting = found.total_count or 0
-            self._show("ended", len(self.accepts) - self._waiting)
+            self._look()
             if not self._waiting or self._over():
                 return
             self._stop.wait(max(_POLL_SECONDS, _POLL_SHARE * (time.monotonic() - began)))
+
+    def _look(self) -> None:
+        """How many of the accepted ones have ended."""
+        found = self._client.search(user_id=self._plan.item.user_id, status="queued", page_size=1)
+        self._waiting = found.total_count or 0
+        self._show("ended", len(self.accepts) - self._waiting)
 
     def _read(self) -> None:
         """How each ended, page by page: a cursor has no last page."""

@@ -8,6 +8,8 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from carillon.config.reading import blueprint_names, load
 from carillon.config.settings import Settings
@@ -73,6 +75,15 @@ _OTHERS_NAMES = frozenset(
 def print_json(value: object, indent: int | None = None) -> None:
     """Print one JSON document with the names of the API, which are camelCase, whatever the ledger calls them."""
     typer.echo(json.dumps(_camel(msgspec.to_builtins(value)), ensure_ascii=False, indent=indent))
+
+
+def print_table(table: Table, console: Console | None = None) -> None:
+    """Print a table; of one without rows only its title, which says that there are none."""
+    console = console or Console(emoji=False)
+    if table.rows or table.title is None:
+        console.print(table, markup=False)
+    else:
+        console.print(table.title, markup=False, highlight=False)
 
 
 def _camel(value: Any) -> Any:  # noqa: ANN401 - any JSON

@@ -4,10 +4,9 @@ import json
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from carillon.cli.options import AsJson
+from carillon.cli.options import AsJson, print_table
 from carillon.cli.remote import HERE, Remote, Token, TokenFile, Url, bearer, call, token_of
 
 _PATH = "/api/v1/admin/pauses"
@@ -81,4 +80,4 @@ def _list(remote: Remote, *, as_json: bool) -> None:
         table.add_column(heading, overflow="fold")
     for one in found["items"]:
         table.add_row(one["what"], one["by"], one["since"], one["reason"])
-    Console(emoji=False).print(table)
+    print_table(table)

@@ -19,13 +19,15 @@ from carillon.domain.errors import ConfigurationError
 from carillon.rehearsal import rehearse as play
 from carillon.rehearsal.chart import chart
 from carillon.upkeep.rehearsals.figures import Figures
-from carillon.upkeep.rehearsals.plan import HOW, MOST_PLAYED, RehearsalPlan, RehearsalQuestion, plan_of
+from carillon.upkeep.rehearsals.plan import MOST_PLAYED, RehearsalPlan, RehearsalQuestion, plan_of
 
 _WIDTH = 60
+# The printer of helps takes square brackets for a style.
+_WAYS = '"fcm 20m" or "fcm 20m at 5m slow 3s"; in place of slow 3s also down, hanging, silent, throttled or failing 40%'
 
 
 Load = Annotated[str, typer.Option("--load", help="How many notifications arrive: 500/s, 2000/h, 1000000/d.")]
-Outages = Annotated[list[str] | None, typer.Option(help=f"What fails, once for each outage: {HOW}.")]
+Outages = Annotated[list[str] | None, typer.Option(help=f"What fails, once for each outage: {_WAYS}.")]
 Mix = Annotated[
     list[str] | None,
     typer.Option(help="A kind of notification and its share: sms=3, sms/high=1, email/bulk=6; else every channel."),

@@ -104,7 +104,7 @@ def send(  # noqa: PLR0917 - a command line has many options
     as_json: AsJson = False,
 ) -> None:
     """Send one notification and show its outcome; exit 1 if it failed on every route."""
-    body = _named(locals()) | {"data": variables(data or [])} | _metadata(metadata) | _mail(attach, cc, bcc, reply_to)
+    body = _named(context.params) | _metadata(metadata) | _mail(attach, cc, bcc, reply_to)
     headers = _headers(key) | bearer(token_of(context, token, token_file))
     _send(url, headers, body, None if dry_run else _patience(wait, at), as_json=as_json)
 
@@ -114,11 +114,12 @@ def _headers(key: str | None) -> dict[str, str]:
 
 
 def _named(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the request that the options of these names give."""
+    """The fields of the request, from the command's options by their names."""
     channels, digest = said["channels"], said["digest"]
     fields = {field: said[option] for option, field in _FIELDS.items() if said[option] not in {None, False}}
     fields |= {} if channels is None else {"channels": channels.split(",")}
-    return fields | ({} if digest is None else {"digest": _digest(digest)})
+    fields |= {} if digest is None else {"digest": _digest(digest)}
+    return fields | {"data": variables(said["data"] or [])}
 
 
 def _patience(wait: float | None, at: str | None) -> float:
@@ -266,6 +267,24 @@ def _print_explanation(explanation: dict[str, Any]) -> None:
 
 
 def _lines(name: str, value: object) -> list[str]:
+    if name == "attempts" and isinstance(value, list):
+        return _foreseen(value)
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return [f"{name}: " + ", ".join(f"{key} {inner}" for key, inner in each.items()) for each in value]
     return [f"{name}: {line}" for line in str("none" if value is None else value).splitlines() or [""]]
+
+
+def _foreseen(attempts: list[dict[str, Any]]) -> list[str]:
+    """The attempts that would follow if each failed; the number of the one before means that none is spent."""
+    found: list[str] = []
+    number = 0
+    for attempt in attempts:
+        after, most = attempt.get("afterSeconds"), attempt.get("atMostSeconds")
+        to = "" if most in {None, after} else f" to {most:g}"
+        wait = f"after {after:g}{to} s" if after else "at once"
+        if attempt["attempt"] == number:
+            found.append(f"then {attempt['provider']} {wait}, and so on: a probe of an open breaker spends no attempt")
+            break
+        number = attempt["attempt"]
+        found.append(f"attempt {number}: {attempt['provider']}, {wait}")
+    return found

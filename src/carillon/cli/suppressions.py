@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from carillon.cli.by_hand import confirmed, is_there, who, with_ledger
-from carillon.cli.options import AsJson, Blueprint, Config, print_json
+from carillon.cli.options import AsJson, Blueprint, Config, print_json, print_table
 from carillon.cli.words import counted
 from carillon.compose import Ledger, from_settings
 from carillon.config.reading import load
@@ -87,7 +87,7 @@ def list_(  # noqa: PLR0917 - a command line has many options
         print_json({"items": rows, "total": total})
         return
     console = Console(emoji=False)
-    console.print(_table(rows, total, wide=console.width >= _WIDE), markup=False)
+    print_table(_table(rows, total, wide=console.width >= _WIDE), console)
 
 
 def _table(rows: list[dict[str, Any]], total: int, *, wide: bool) -> Table:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
+from textwrap import fill
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -22,6 +23,8 @@ REMEMBERED = 5000
 """How many notifications the command remembers; it reports no changes of older ones."""
 _RECONNECT_SECONDS = 3.0
 _SERVER_ERROR = 500
+_INDENT = " " * 10
+"""As wide as the time of a line and what stands behind it."""
 _FILTERED_HERE = frozenset({"status", "provider", "tenantId"})
 _STYLES = {"delivered": "green", "opened": "green", "sent": "green", "failed": "bold red", "skipped": "dim"}
 _GOOD = {status for status, style in _STYLES.items() if style == "green"}
@@ -200,7 +203,7 @@ def _show(console: Console, told: Told, *, as_json: bool) -> None:
     if as_json:
         print_json(told)
     elif told["kind"] == "event":
-        console.print(told_line(told), markup=False, highlight=False, style="yellow", soft_wrap=True)
+        _line(console, told_line(told), "yellow")
     else:
         when = datetime.fromisoformat(_latest(told)).astimezone(UTC).strftime("%H:%M:%S")
         about = (
@@ -209,8 +212,14 @@ def _show(console: Console, told: Told, *, as_json: bool) -> None:
         # What was delivered after a redrive keeps the error of its first life; it is no news any more.
         why = f": {told['lastError']}" if told["lastError"] and told["status"] not in _GOOD else ""
         style = _STYLES.get(told["status"])
-        line = f"{when}  {told['status']:9} {about}{why}"
-        console.print(line, markup=False, highlight=False, style=style, soft_wrap=True)
+        _line(console, f"{when}  {told['status']:9} {about}{why}", style)
+
+
+def _line(console: Console, line: str, style: str | None) -> None:
+    """One line in a pipe; on a terminal a line that is too long goes on under its beginning, between two words."""
+    if console.is_terminal:
+        line = fill(line, console.width, subsequent_indent=_INDENT, break_on_hyphens=False, drop_whitespace=True)
+    console.print(line, markup=False, highlight=False, style=style, soft_wrap=True)
 
 
 def _latest(told: Told) -> str:

@@ -9,12 +9,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from carillon.cli import template_folder
 from carillon.cli.by_hand import read_ledger, with_ledger
-from carillon.cli.options import AsJson, Blueprint, Config, print_json
+from carillon.cli.options import AsJson, Blueprint, Config, print_json, print_table
 from carillon.cli.remote import HERE, Token, TokenFile, Url, bearer, call, token_of
 from carillon.cli.words import counted
 from carillon.compose import Ledger
@@ -267,7 +266,7 @@ def list_(  # noqa: PLR0917 - a command line has many options
         table.add_row(one.template_key, one.channel, one.locale, str(one.version), one.tenant_id or "", used)
     for name in files:
         table.add_row(*name, "folder", "", "yes")
-    Console(emoji=False).print(table)
+    print_table(table)
 
 
 def _in_folders(settings: Settings, asked: tuple[str | None, ...]) -> list[tuple[str, str, str]]:

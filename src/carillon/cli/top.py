@@ -6,6 +6,7 @@ import sys
 import termios
 import time
 import tty
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from rich.text import Text
 from carillon.cli.options import AsJson, print_json
 from carillon.cli.plots import bar, sparkline
 from carillon.cli.remote import HERE, NOT_FOUND, Remote, RemoteFailed, Token, TokenFile, Url, token_of
-from carillon.cli.words import VERDICTS, counted
+from carillon.cli.words import EVENTS, VERDICTS, counted
 
 STEP_SECONDS, STEPS = 10, 60
 ALL = 1000
@@ -314,7 +315,10 @@ def told_line(told: dict[str, Any]) -> str:
         return f"{when}  {about}, {said}: {told.get('error') or told.get('classification') or ''}"
     if told["type"] == "breaker_changed":
         of = " ".join(str(told[name]) for name in ("provider", "endpoint") if told.get(name))
-        return f"{when}  breaker of {of}: {told['before']} → {told['after']}".replace("half_open", "half open")
+        probes = f", after {counted(told['probes'], 'failed probe')}" if told.get("probes") else ""
+        return f"{when}  breaker of {of}: {told['before']} → {told['after']}{probes}".replace("half_open", "half open")
+    if told["type"] in EVENTS:
+        return f"{when}  {EVENTS[told['type']].format_map(defaultdict(str, told))}"
     rest = " ".join(f"{name}={value}" for name, value in told.items() if name not in known and value is not None)
     return f"{when}  {told['type']} {rest}"
 

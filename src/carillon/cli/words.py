@@ -15,3 +15,14 @@ VERDICTS = {
     "finish": "delivered",
 }
 """What a verdict means to a person, as the console says it."""
+
+EVENTS = {
+    "address_suppressed": "an address of {channel} is suppressed, {kind}: {reason}",
+    "calls_paused": "{what} is paused by {by}: {reason}",
+    "calls_resumed": "{what} is not paused any more",
+    "endpoint_disabled": "{endpoint} ({provider}) has failed for days and is disabled: its routes become dead letters",
+    "endpoint_enabled": "{endpoint} ({provider}) is enabled again by {by}",
+    "route_suppressed": "{notification_id} {route_id} skipped: its address is suppressed, {kind}",
+    "trouble": "{where} failed and will try again: {error}",
+}
+"""What happened, in a sentence, by the event's name; attempts and breakers have sentences of their own."""

@@ -109,7 +109,12 @@ class RetryPolicy(Backoff, frozen=True, forbid_unknown_fields=True, kw_only=True
     def checked(self, name: str) -> Self:
         """This policy if it is valid; raises ConfigurationError with the reason."""
         where = f'policy.retry."{name}"'
-        if (self.max_attempts is None) == (self.max_retries is None):
+        if self.max_attempts is None and self.max_retries is None:
+            # A table of one name takes nothing over from another: the most specific one applies alone.
+            raise ConfigurationError(
+                f"{where}: set max_attempts or max_retries; a policy takes nothing over from a less specific one"
+            )
+        if self.max_attempts is not None and self.max_retries is not None:
             raise ConfigurationError(f"{where}: set either max_attempts or max_retries, not both")
         if self.budget < 1 or self.max_attempts == 0:
             raise ConfigurationError(f"{where}: the budget must allow at least one attempt")

@@ -33,6 +33,8 @@ from carillon.intake.plan import PlanRules
 
 AT_ONCE = 50
 """How many digests one process tells side by side."""
+LONGEST_WAIT = 5.0
+"""The longest pause between two tries while the ledger is away."""
 
 
 def rendered_as(intent: Intent) -> Intent:
@@ -150,14 +152,18 @@ class DigestCloser:
 
     async def run(self) -> None:
         """Close and tell until cancelled."""
+        wait = self._poll
         while True:
+            pause = self._poll
             try:
                 told = await self.tell_due()
+                wait = self._poll
             except LedgerUnavailable as error:
-                self._observe(Trouble(where="digests", error=str(error), retry_in_seconds=self._poll))
+                pause, wait = wait, min(wait * 2, LONGEST_WAIT)
+                self._observe(Trouble(where="digests", error=str(error), retry_in_seconds=pause))
                 told = 0
             if told < AT_ONCE:
-                await self._clock.sleep(self._poll)
+                await self._clock.sleep(pause)
 
     async def tell_due(self) -> int:
         """Tell what is due; returns how many digests were taken."""

@@ -191,6 +191,9 @@ class Attempts:
         delay = min(one.starts_in for one in ready)
         if delay > 0.0:
             await self._clock.sleep(delay)
+        if any(one.starts_in > 0.0 for one in ready):
+            # All of them start now: what is counted from here has no wait in it that would have to be taken off.
+            ready = [msgspec.structs.replace(one, starts_in=0.0) for one in ready]
         began = self._clock.monotonic()
         outcomes = await self._calls.batch(self._providers[ready[0].claim.provider], ready)
         return await self.conclude(list(zip(ready, outcomes, strict=True)), self._since(began))

@@ -347,13 +347,14 @@ class SynchronousSweep:
         """Sweep until cancelled."""
         wait = self._every
         while True:
+            pause = self._every
             try:
                 await self.sweep()
                 wait = self._every
             except LedgerUnavailable as error:
-                self._observe(Trouble(where="abandoned", error=str(error), retry_in_seconds=wait))
-                wait = min(wait * 2, LONGEST_WAIT)
-            await self._clock.sleep(wait)
+                pause, wait = wait, min(wait * 2, LONGEST_WAIT)
+                self._observe(Trouble(where="abandoned", error=str(error), retry_in_seconds=pause))
+            await self._clock.sleep(pause)
 
     async def sweep(self) -> int:
         """Dead-letter the deliveries that no caller waits for; returns how many."""

@@ -5,10 +5,11 @@ import os
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from carillon.border import in_camel_case
 from carillon.domain.claims import Claim, Dispatch
 from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown, outcome_word
@@ -25,7 +26,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Drill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+class Drill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel", kw_only=True):
     """The sandbox's answer in place of `sent`."""
 
     outcome: OutcomeWord = "sent"
@@ -188,7 +189,7 @@ class _AcceptedFile:
 
 
 class _Marked(msgspec.Struct, frozen=True):
-    sandbox: Drill | None = None
+    sandbox: Any = None
 
 
 _read_mark = msgspec.json.Decoder(_Marked)
@@ -198,7 +199,7 @@ def _own_drill(claim: Claim) -> Drill | None:
     text = claim.metadata_json
     if text is None or '"sandbox"' not in text:
         return None
-    return _read_mark.decode(text).sandbox
+    return msgspec.convert(in_camel_case(_read_mark.decode(text).sandbox, Drill), Drill | None)
 
 
 def _outcome(drill: Drill, message_id: str) -> Outcome:

@@ -14,12 +14,14 @@ from carillon.web.problems import KINDS, MEDIA_TYPE, ProblemBody
 _REF = "#/components/schemas/{name}"
 _CORRELATION = Header("X-Correlation-Id", "Echoed when it is fit to be, otherwise made up.")
 _OVERRIDE = Header("X-Admin-Override", "Must be `true`: this changes deliveries by hand.", r"^[Tt][Rr][Uu][Ee]\Z")
+_FIRST = ("Notifications", "Templates", "Preferences", "People", "Digests", "Streams", "Suppressions", "Dead letters")
+"""What a reader of the document looks for first, whatever part of the program brings it."""
 _RETRY_AFTER = Header("Retry-After", "Seconds to wait before asking again.")
 
 
 def document(endpoints: Iterable[Endpoint], *, title: str, version: str, secured: bool) -> bytes:
     """The whole document as JSON text."""
-    shown = [endpoint for endpoint in endpoints if not endpoint.hidden]
+    shown = sorted((endpoint for endpoint in endpoints if not endpoint.hidden), key=_place)
     kinds = _kinds(shown)
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     describe(components, kinds)
@@ -40,6 +42,10 @@ def document(endpoints: Iterable[Endpoint], *, title: str, version: str, secured
             "key": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "An API key."},
         }
     return msgspec.json.encode(_portable(whole))
+
+
+def _place(endpoint: Endpoint) -> int:
+    return _FIRST.index(endpoint.tag) if endpoint.tag in _FIRST else len(_FIRST)
 
 
 def _kinds(endpoints: list[Endpoint]) -> list[Any]:

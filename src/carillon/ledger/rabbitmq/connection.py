@@ -205,9 +205,9 @@ class BrokerConnection:
                 await self._leave()
             if self._closing:
                 return
-            self._observe(Trouble(where="rabbitmq", error=said, retry_in_seconds=wait))
-            await asyncio.sleep(wait * (0.5 + self._dice()))
-            wait = min(wait * 2, LONGEST_WAIT)
+            pause, wait = round(wait * (0.5 + self._dice()), 3), min(wait * 2, LONGEST_WAIT)
+            self._observe(Trouble(where="rabbitmq", error=said, retry_in_seconds=pause))
+            await asyncio.sleep(pause)
 
     async def stop_consuming(self) -> None:
         """Stop consuming; this process keeps its unacknowledged messages."""

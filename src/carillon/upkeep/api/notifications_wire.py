@@ -112,6 +112,8 @@ class RouteView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """
     goal: str | None
     """What the chain of its person is tried for; null outside of chains."""
+    step: int | None
+    """Its place in that chain, from 1; null where a gate skipped it."""
     redriven_by: int | None
     """The action of the audit trail that redrove it last."""
     suppression: RouteSuppressionView | None
@@ -345,6 +347,7 @@ def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[st
         failed_at=_time(row["dead_lettered_at"]),
         skipped_at=_time(row["skipped_at"]),
         goal=row["goal"],
+        step=None if row["goal"] is None or row["step"] is None else row["step"] + 1,
         redriven_by=row["redriven_by"],
         gate=QUIET_HOURS if quiet else row["last_error_classification"] if row["status"] == Status.SKIPPED else None,
         suppression=_suppression(row),

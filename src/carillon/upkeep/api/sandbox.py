@@ -6,10 +6,12 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import Meta, UnsetType
 
+from carillon.border import in_camel_case
 from carillon.domain.content.shown import MessageView, message_view
 from carillon.domain.notifications import Message
 from carillon.web import OPERATORS, Answer, Endpoint, Problem, Reply, Request
 from carillon.web.problems import rfc3339_ms
+from carillon.web.request import convert
 
 _PATH = "/api/v1/sandbox"
 _ALL = "*"
@@ -157,7 +159,7 @@ class _Stage:
 
     async def begin(self, request: Request) -> Reply:
         channel, meant = self._meant(request)
-        drill = request.json(self._kind)
+        drill = convert(in_camel_case(request.value(), self._kind), self._kind)
         for sandbox in meant:
             sandbox.drill(channel, drill)
         return Reply(200, drill)

@@ -21,6 +21,8 @@ FAILING_SECONDS = 300.0
 FEWEST_CALLS = 5
 """Fewer calls say nothing about a provider."""
 FAILING_SHARE = 0.2
+REFUSED = "refused"
+"""No other attempt by the same provider follows."""
 _SMALL = 0.1
 _TENTHS, _SECONDS, _MINUTES, _HOURS = 10, 120, 7200, 172_800
 
@@ -74,6 +76,8 @@ class Failing(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The time over which these calls were counted."""
     error: str | None
     """The newest error."""
+    outcome: str
+    """What the newest failed call came to: unavailable, throttled, refused or unknown."""
     text: str
     """The same in words."""
 
@@ -188,6 +192,7 @@ def _judged(channel: str, provider: str, rows: Sequence[Row], seconds: float) ->
         failed=len(bad),
         seconds=seconds,
         error=bad[-1]["error"] or bad[-1]["outcome"],
+        outcome=bad[-1]["outcome"],
         text=f"{channel} fails: {share} of {len(rows):,} calls to {provider} in {_span(seconds)}",
     )
 
@@ -206,8 +211,6 @@ def _dependencies(checks: Mapping[str, Row]) -> Iterator[Note]:
 
 
 def _failing(figures: Counts, states: Mapping[str, State]) -> Iterator[Note]:
-    # The link leads to those it has hit: they wait for another attempt, or they were given up.
-    where = "notifications?status=queued&channel=" if figures.routes.get("failed") else "dead-letters?channel="
     for one in figures.failing:
         state = states.get(one.provider, State.CLOSED)
         newest = f", the newest with “{one.error}”" if one.error else ""
@@ -217,8 +220,18 @@ def _failing(figures: Counts, states: Mapping[str, State]) -> Iterator[Note]:
             about="failing",
             name=f"{one.channel} {one.provider}",
             text=f"{one.text}{newest}{breaker}",
-            page=f"{where}{quote(one.channel, safe='')}",
+            page=_hit(one, figures.routes),
         )
+
+
+def _hit(one: Failing, routes: Mapping[str, int]) -> str:
+    """The page of those that it has hit: they wait for another attempt, were given up, or another provider has them."""
+    channel = quote(one.channel, safe="")
+    if one.outcome != REFUSED and routes.get("failed"):
+        return f"notifications?status=queued&channel={channel}"
+    if routes.get("dead_letter"):
+        return f"dead-letters?channel={channel}"
+    return f"notifications?channel={channel}&q={quote(one.error or one.outcome, safe='')}"
 
 
 def _breakers(figures: Counts, seen: Seen) -> Iterator[Note]:

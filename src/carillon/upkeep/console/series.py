@@ -120,9 +120,21 @@ class Series:
         told = {"number": self._number, "at": self._clock.wall(), **msgspec.to_builtins(event)}
         self._recent.append(told)
         if isinstance(event, _CHANGES):
-            self._changes.append(told)
+            self._change(told)
         else:
             self._gather(_sameness(event, self._number), told)
+
+    def _change(self, told: dict[str, Any]) -> None:
+        """Keep a change; the failed probes of one breaker in a row are one change, the newest, with their number."""
+        if (told.get("before"), told.get("after")) == ("half_open", "open"):
+            told = told | {"probes": 1}
+            for one in reversed([one for one in self._changes if _breaker(one) == _breaker(told)]):
+                # The step to a probe is told by how the probe ended.
+                if "probes" not in one and (one["before"], one["after"]) != ("open", "half_open"):
+                    break
+                told["probes"] += one.get("probes", 0)
+                self._changes.remove(one)
+        self._changes.append(told)
 
     def _gather(self, same: Hashable, told: dict[str, Any]) -> None:
         """Keep the newest of the same failures, with their number and the event that began them."""
@@ -134,6 +146,10 @@ class Series:
         self._failures[same] = told | {"began": began, "times": times}
         while len(self._failures) > SHOWN:
             del self._failures[next(iter(self._failures))]
+
+
+def _breaker(told: dict[str, Any]) -> tuple[Any, ...] | None:
+    return (told["provider"], told.get("endpoint")) if told["type"] == "breaker_changed" else None
 
 
 def _sameness(event: Event, number: int) -> Hashable:

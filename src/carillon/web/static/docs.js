@@ -1,7 +1,7 @@
 // Draws /openapi.json as a page on which every operation can be tried.
 "use strict";
 
-const METHODS = ["get", "post", "put", "delete"];
+const METHODS = ["get", "post", "put", "patch", "delete"];
 const show = (id) => document.getElementById(id);
 
 function anchor(operation) {
@@ -99,7 +99,7 @@ function parameterTable(trial, parameters) {
   const rows = parameters.map((parameter) => make("tr", {},
     make("td", {}, make("code", {}, parameter.name), " ", parameter.required ? make("span", { class: "needed" }, "required") : ""),
     make("td", {}, parameter.in),
-    make("td", {}, parameter.description || "", make("div", { class: "kind" }, kindOf(parameter.schema))),
+    make("td", {}, ...prose(parameter.description || ""), make("div", { class: "kind" }, kindOf(parameter.schema))),
     make("td", {}, trial.input(parameter))));
   const head = ["Name", "In", "Meaning", "Try with"].map((word) => make("th", { scope: "col" }, word));
   return make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows));
@@ -110,7 +110,7 @@ function responseTable(spec, responses) {
     const [media, content] = Object.entries(response.content || {})[0] || ["", null];
     const name = content ? nameOf(content.schema) || kindOf(content.schema) : "";
     const link = content && nameOf(content.schema) ? make("a", { href: `#schema-${name}` }, name) : name;
-    return make("tr", {}, make("td", {}, make("code", {}, status)), make("td", {}, response.description),
+    return make("tr", {}, make("td", {}, make("code", {}, status)), make("td", {}, ...prose(response.description)),
       make("td", {}, link, make("div", { class: "kind" }, media)));
   });
   return make("table", {}, make("tbody", {}, ...rows));
@@ -119,7 +119,7 @@ function responseTable(spec, responses) {
 function drawOperation(spec, operation) {
   const trial = new Trial(operation);
   const inside = make("div", { class: "inside" });
-  if (operation.description) inside.append(make("p", {}, operation.description));
+  if (operation.description) inside.append(make("p", {}, ...prose(operation.description)));
   if (operation.parameters) inside.append(make("h3", {}, "Parameters"), parameterTable(trial, operation.parameters));
   if (trial.body) {
     const schema = operation.requestBody.content["application/json"].schema;

@@ -12,6 +12,11 @@ function make(name, properties = {}, ...children) {
   return element;
 }
 
+// What stands between backticks is code.
+function prose(text) {
+  return text.split("`").map((part, at) => (at % 2 ? make("code", {}, part) : part));
+}
+
 function resolve(spec, schema) {
   if (!schema || !schema.$ref) return schema || {};
   return spec.components.schemas[schema.$ref.split("/").pop()];
@@ -57,7 +62,7 @@ function fields(spec, schema, seen = []) {
     if (needed.includes(name)) item.append(" ", make("span", { class: "needed" }, "required"));
     if (inner.default !== undefined && inner.default !== null) item.append(make("span", { class: "kind" }, ` = ${JSON.stringify(inner.default)}`));
     const meaning = inner.description || inner.anyOf?.find((part) => part.description)?.description;
-    if (meaning) item.append(make("div", {}, meaning));
+    if (meaning) item.append(make("div", {}, ...prose(meaning)));
     for (const part of parts(inner)) {
       const label = nameOf(part);
       if (!seen.includes(label)) item.append(fields(spec, part, [...seen, label]));

@@ -4,14 +4,15 @@ import { h } from "./dom.js";
 import { frame } from "./frame.js";
 
 /**
+ * `drawn` shows the HTML of a mail at once; a list of mails has many of them, and draws one when it is opened.
  * @param {string} channel
  * @param {string|null} to
  * @param {{subject?: string|null, text: string, html?: string|null, segments?: object, mail?: object, push?: object, inApp?: object}} message
  */
-export function preview(channel, to, message) {
+export function preview(channel, to, message, { drawn = false } = {}) {
   switch (channel) {
     case "email":
-      return mail(to, message);
+      return mail(to, message, drawn && Boolean(message.html));
     case "sms":
       return h("div", { class: "phone" }, h("div", { class: "bubble", text: message.text }), parts(message.segments));
     case "push":
@@ -23,7 +24,8 @@ export function preview(channel, to, message) {
   }
 }
 
-function mail(to, message) {
+function mail(to, message, drawn) {
+  const text = h("div", { class: "letter", text: message.text });
   return h(
     "div",
     { class: "mail" },
@@ -34,21 +36,30 @@ function mail(to, message) {
       envelope(message.mail),
       h("b", { text: message.subject ?? "(no subject)" }),
     ),
-    h("div", { class: "letter", text: message.text }),
+    drawn ? letter(message.html) : text,
     files(message.mail?.attachments),
-    message.html ? rich(message.html) : null,
+    drawn ? h("details", {}, h("summary", { text: "Text" }), text) : null,
+    message.html ? (drawn ? source(message.html) : rich(message.html)) : null,
   );
 }
 
-/** The HTML part, drawn when somebody opens it: a list of mails has many of them. */
+function letter(html) {
+  const made = frame("The message as its recipient sees it");
+  made.show(html);
+  return made.element;
+}
+
+function source(html) {
+  return h("details", {}, h("summary", { text: "Source" }), h("pre", { text: html }));
+}
+
+/** The HTML part, drawn when somebody opens it. */
 function rich(html) {
   const place = h("div", {});
   const made = h("details", { class: "rich" }, h("summary", { text: "HTML as sent" }), place);
   made.addEventListener("toggle", () => {
     if (!made.open || place.firstChild) return;
-    const letter = frame("The message as its recipient sees it");
-    place.append(letter.element, h("details", {}, h("summary", { text: "Source" }), h("pre", { text: html })));
-    letter.show(html);
+    place.append(letter(html), source(html));
   });
   return made;
 }

@@ -12,27 +12,8 @@ const SAID = { bury: "given up", retry: "retried", fail_over: "failed over", def
  * @param {string[]} pages those of this process: only a page that is there is linked
  */
 export function lately(recent, most, pages) {
-  return table("Recent events", ["when", "what", "where", "why"], folded(recent).slice(0, most).map((one) => [
+  return table("Recent events", ["when", "what", "where", "why"], recent.slice(0, most).map((one) => [
     when(one.at), badge(one.verdict ?? one.after ?? WORDS[one.type] ?? one.type, SAID[one.verdict]), place(one, pages), again(one)]), { cards: true });
-}
-
-/** An open breaker probes again and again: its failed probes in a row are one event, the newest, with their number. */
-export function folded(recent) {
-  const kept = [];
-  const open = new Map();
-  for (const one of recent) {
-    const name = one.type === "breaker_changed" ? `${one.provider} ${one.endpoint ?? ""}` : null;
-    const later = open.get(name);
-    const failed = name && one.before === "half_open" && one.after === "open";
-    // The step to a probe is told by how the probe ended.
-    if (later && one.before === "open" && one.after === "half_open") continue;
-    if (failed && later) { later.probes += 1; continue; }
-    const shown = failed ? { ...one, probes: 1 } : one;
-    if (failed) open.set(name, shown);
-    else if (name) open.delete(name);
-    kept.push(shown);
-  }
-  return kept;
 }
 
 function place(one, pages) {

@@ -28,7 +28,7 @@ export function trial(shell) {
         form,
         asking(
           shell,
-          found.items.filter((one) => shell.surface.channels.includes(one.channel) && one.variants.length),
+          found.items.filter((one) => shell.surface.channels.includes(one.channel) && one.variants.some((each) => each.kind === "message")),
           story,
           watched,
         ),

@@ -16,12 +16,12 @@ const GATES = {
 };
 const STEPS = {
   mode: "How", channel: "Channel", preferences: "Preferences", category: "Category", recipient: "Recipient", suppression: "Suppressions", locale: "Language", template: "Template", render: "Message",
-  idempotency: "Repeat", lane: "Lane", policy: "Attempts", timing: "Time", quiet_hours: "Quiet hours", throttle: "Throttle", digest: "Digest", expiry: "Expiry", tenant: "Tenant", attachments: "Attachments",
+  idempotency: "Repeat", lane: "Lane", policy: "Attempts", timing: "Time", quiet_hours: "Quiet hours", throttle: "Throttle", digest: "Digest", expiry: "Expiry", tenant: "Tenant", attachments: "Attachments", providers: "Providers", breaker: "Breaker",
 };
 
 /** The outcome of an attempt and what followed. */
 export function attempted(one) {
-  const next = one.nextTryInMs === null ? "" : `, after ${span(one.nextTryInMs / 1000)}`;
+  const next = one.nextTryInMs === null ? "" : one.nextTryInMs < 1 ? ", at once" : `, after ${span(one.nextTryInMs / 1000)}`;
   return `${OUTCOMES[one.outcome] ?? one.outcome}; ${VERDICTS[one.verdict] ?? one.verdict.replaceAll("_", " ")}${next}`;
 }
 
@@ -38,14 +38,34 @@ export function explained(step) {
 function lines(step) {
   const { detail } = step;
   switch (step.step) {
-    case "policy": return [`at most ${number(detail.maxAttempts)} attempts, ${span(detail.timeoutSeconds)} each`,
-      ...(detail.attempts ?? []).map((one) => `${number(one.attempt)}. ${one.provider}${one.afterSeconds ? `, after ${span(one.afterSeconds)}` : ", at once"}`)];
+    case "policy": return [`at most ${number(detail.maxAttempts)} attempts, ${span(detail.timeoutSeconds)} each; if all fail:`, ...foreseen(detail.attempts ?? [])];
+    case "providers": return detail.order ? detail.order.map(({ provider, breaker, ...rest }) => [`${provider}, its breaker is ${breaker.replace("_", " ")}`, ...pairs(rest)].join(", ")) : pairs(detail);
+    case "breaker": return first(detail);
     case "render": return [detail.subject, detail.text].filter(Boolean);
     case "suppression": return [detail.suppressed ? `suppressed: ${detail.kind ?? detail.reason ?? "yes"}` : "the address is not suppressed"];
     case "lane": return [`${detail.lane}, within ${span(detail.maxLatencySeconds)}`];
     case "idempotency": return [detail.key ? `the key ${detail.key}` : "no key was given"];
-    default: return Object.entries(detail).filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => `${spaced(name)}: ${said(name, value)}`);
+    default: return pairs(detail);
   }
+}
+
+function first({ first: name, ...rest }) {
+  return [...(name ? [`${name} is called first`] : []), ...pairs(rest)];
+}
+
+function pairs(detail) {
+  return Object.entries(detail).filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => `${spaced(name)}: ${said(name, value)}`);
+}
+
+/** The attempts that would follow; one with the number of the one before it spends none, and the like go on. */
+function foreseen(attempts) {
+  const found = [];
+  for (const [at, one] of attempts.entries()) {
+    const after = one.afterSeconds ? `after ${span(one.afterSeconds)}` : "at once";
+    if (one.attempt === attempts[at - 1]?.attempt) return [...found, `then ${one.provider} ${after}, and so on: while its breaker is open, a probe spends no attempt`];
+    found.push(`${number(one.attempt)}. ${one.provider}, ${after}`);
+  }
+  return found;
 }
 
 /** preferredLocale becomes preferred locale. */

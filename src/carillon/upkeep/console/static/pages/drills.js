@@ -113,9 +113,9 @@ function fit(form) {
 
 async function start(asked) {
   const drill = { outcome: asked.kind === "slow" ? "sent" : asked.kind };
-  if (asked.delay) drill.delay_seconds = Number(asked.delay);
+  if (asked.delay) drill.delaySeconds = Number(asked.delay);
   if (asked.times) drill.times = Number(asked.times);
-  if (asked.wait && ["throttled", "unavailable"].includes(asked.kind)) drill.retry_after = Number(asked.wait);
+  if (asked.wait && ["throttled", "unavailable"].includes(asked.kind)) drill.retryAfter = Number(asked.wait);
   const name = asked.provider ? `${asked.channel}@${asked.provider}` : asked.channel;
   await ask(`/api/v1/sandbox/drills/${encodeURIComponent(name)}`, { method: "PUT", body: drill });
   toast(`${named(name)} ${said(drill)} from now on.`);
@@ -128,9 +128,9 @@ function named(name) {
 
 function said(drill) {
   const more = [
-    drill.delay_seconds ? `after ${drill.delay_seconds} s` : "",
+    drill.delaySeconds ? `after ${drill.delaySeconds} s` : "",
     drill.times ? `the first ${drill.times} of each message` : "",
-    drill.retry_after ? `for ${drill.retry_after} s` : "",
+    drill.retryAfter ? `for ${drill.retryAfter} s` : "",
   ]
     .filter(Boolean)
     .join(", ");

@@ -5,7 +5,6 @@ import { confirm, show as dialog } from "../lib/dialog.js";
 import { badge, card, empty, fill, h, head, num, table, titled, toast, when } from "../lib/dom.js";
 import { area, choice, field, live, newest, refill } from "../lib/forms.js";
 import { many, millis, number, percent } from "../lib/format.js";
-import { folded } from "../lib/recent.js";
 
 const PATH = "/api/v1/admin/pauses";
 const OVERRIDE = { "X-Admin-Override": "true" };
@@ -201,7 +200,7 @@ function rates(targets) {
 function history({ overview, audit }) {
   const byHand = new Set(["pause", "resume", "force_open", "force_half_open", "enable_endpoint"]);
   const seen = [
-    ...folded(overview.recent)
+    ...overview.recent
       .filter((one) => one.type === "breaker_changed")
       .map((one) => ({ at: one.at * 1000, who: "breaker", what: `${[one.provider, one.endpoint].filter(Boolean).join(" ")}: ${one.before.replace("_", " ")} → ${one.after.replace("_", " ")}`, why: one.probes ? many(one.probes, "failed probe") : "" })),
     ...audit.filter((one) => byHand.has(one.action)).map((one) => ({ at: Date.parse(one.at), who: one.actor, what: `${one.action.replaceAll("_", " ")}: ${one.subject}`, why: one.reason ?? "" })),

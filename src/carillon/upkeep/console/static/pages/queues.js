@@ -184,23 +184,32 @@ function failedOf(shell, name) {
   };
   const draw = async () => {
     const still = asking();
-    const found = await ask(`/ops/queues/${encodeURIComponent(name)}/failed`, { query: { limit: FAILED, cursor: state.cursor } });
+    const [found, ends] = await Promise.all([
+      ask(`/ops/queues/${encodeURIComponent(name)}/failed`, { query: { limit: FAILED, cursor: state.cursor } }),
+      ended(name),
+    ]);
     if (!still()) return;
     labelled(found.total);
-    const text = JSON.stringify([found, state]);
+    const text = JSON.stringify([found, state, ...ends.values()]);
     // Redraw only on a change: an operator may be selecting rows.
     if (text === seen.text) return;
     seen.text = text;
     refill(
       place,
-      found.messages.length ? messages(found, chosen, () => labelled(found.total)) : empty(found.total ? "There are no older ones." : "There are no failed messages."),
+      found.messages.length ? messages(found, ends, chosen, () => labelled(found.total)) : empty(found.total ? "There are no older ones." : "There are no failed messages."),
       turned(found.messages, found, state, draw, "failed messages"),
     );
   };
   return { element: card("Failed", place, form), draw };
 }
 
-function messages(found, chosen, changed) {
+/** How the newest failed messages ended, by message: the queue itself keeps a message as it was before its last run. */
+async function ended(name) {
+  const found = await ask("/ops/job-logs", { query: { queue: name, status: "failed", limit: FAILED } }).catch(() => ({ job_logs: [] }));
+  return new Map(found.job_logs.map((one) => [one.message_id, one]));
+}
+
+function messages(found, ends, chosen, changed) {
   const box = (one) => {
     const made = h("input", { type: "checkbox", "aria-label": `Choose ${one.message_id}` });
     made.checked = chosen.has(one.message_id);
@@ -213,14 +222,13 @@ function messages(found, chosen, changed) {
   };
   return table(
     "Failed messages",
-    ["", "message", "action", "failed runs", "created", "content"],
+    ["", "message", "action", num("failed runs"), "error", "created", "content"],
     found.messages.map((one) => [
       box(one),
       h("code", { text: one.message_id }),
       one.action,
-      one.attempts === null
-        ? "–"
-        : `${number(one.attempts)}${one.max_attempts === null ? "" : ` of ${number(one.max_attempts)}`}`,
+      runs(one, ends.get(one.message_id)),
+      ends.get(one.message_id)?.last_error ?? "–",
       moment(one.created_at),
       h(
         "details",
@@ -229,7 +237,13 @@ function messages(found, chosen, changed) {
         h("pre", { text: one.text ?? JSON.stringify(one.payload, null, 2) }),
       ),
     ]),
+    { cards: true },
   );
+}
+
+function runs(message, end) {
+  const failed = end?.attempts ?? message.attempts;
+  return failed === null ? "–" : `${number(failed)}${message.max_attempts === null ? "" : ` of ${number(message.max_attempts)}`}`;
 }
 
 async function requeue(name, chosen, reason) {

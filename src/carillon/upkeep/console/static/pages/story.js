@@ -21,7 +21,7 @@ export async function story(main, shell, id) {
     const now = JSON.stringify(one);
     if (!still() || now === shown) return;
     shown = now;
-    refill(page, head(one.templateKey, badge(one.status), acts(one, shell, draw)), facts(one, shell), one.routes.map((route) => told(route, shell)), why(one));
+    refill(page, head(one.templateKey, badge(one.status), acts(one, shell, draw)), facts(one, shell), inOrder(one.routes).map((route) => told(route, shell)), why(one));
   };
   await draw();
   fill(main, page);
@@ -90,11 +90,25 @@ function facts(one, shell) {
   Object.keys(one.data).length ? h("details", {}, h("summary", { text: "Variables" }), h("pre", { text: JSON.stringify(one.data, null, 2) })) : null);
 }
 
+/** The routes of a chain as they are tried; what a gate skipped comes last. */
+function inOrder(routes) {
+  return routes.toSorted((one, other) => (one.step ?? Infinity) - (other.step ?? Infinity) || 0);
+}
+
 function told(route, shell) {
   const points = [...route.attempts.map((one) => attempt(one, shell)), ending(route)].filter(Boolean);
-  return titled(`${route.channel} to ${route.recipient ?? route.routeId}`, badge(route.status),
-    h("div", { class: "story" }, h("ol", { class: "timeline" }, h("li", { class: "dot" }, h("b", { text: "Accepted" }), " ", when(route.createdAt)), points),
-      route.message ? h("div", {}, h("h3", { text: "As the recipient sees it" }), preview(route.channel, route.recipient, route.message)) : null));
+  return titled(`${route.channel} to ${route.recipient ?? whom(route)}`, badge(route.status),
+    h("div", { class: "story" }, h("ol", { class: "timeline" }, h("li", { class: "dot" }, h("b", { text: "Accepted" }), " ", when(route.createdAt), chain(route)), points),
+      route.message ? h("div", {}, h("h3", { text: "As the recipient sees it" }), preview(route.channel, route.recipient, route.message, { drawn: true })) : null));
+}
+
+/** A route without an address names its person: email:user:ada. */
+function whom(route) {
+  return route.routeId.split(":").slice(2).join(":") || route.routeId;
+}
+
+function chain(route) {
+  return route.step === null ? null : h("div", { class: "quiet", text: `Channel ${number(route.step)} of a chain that ends once the message is ${route.goal}.` });
 }
 
 function attempt(one, shell) {
@@ -127,13 +141,18 @@ function reasonOf(name, route) {
   return [name === "skippedAt" ? h("div", { text: gated(route) }) : null, said ? h("div", { class: name === "failedAt" ? "bad" : "quiet", text: said }) : null];
 }
 
+/** The same request, as far as it is known: what is not in it would let other gates decide. */
+function again(one) {
+  const { templateKey, userId, tenantId, category, serviceOrigin, data, metadata, priority, isBulk, locale } = one;
+  const channels = [...new Set(inOrder(one.routes).map((route) => route.channel))];
+  const to = channels.length > 1 ? { channels } : { channel: one.channel, recipient: one.recipient };
+  return { templateKey, userId, tenantId, category, serviceOrigin, data, metadata, priority, isBulk, locale, ...to };
+}
+
 function why(one) {
   const shown = h("div", {});
   const explain = async () => {
-    const body = { templateKey: one.templateKey, channel: one.channel, recipient: one.recipient, data: one.data, priority: one.priority, isBulk: one.isBulk };
-    if (one.userId) body.userId = one.userId;
-    if (one.locale) body.locale = one.locale;
-    const found = await ask("/api/v1/notifications/explain", { method: "POST", body: Object.fromEntries(Object.entries(body).filter(([, value]) => value !== null)) });
+    const found = await ask("/api/v1/notifications/explain", { method: "POST", body: Object.fromEntries(Object.entries(again(one)).filter(([, value]) => value !== null)) });
     fill(shown, h("p", {}, "The same request now: ", badge(found.outcome), found.message ? ` ${found.message}` : ""),
       h("ol", { class: "gates", "aria-label": "Gates" }, found.steps.map((step) => {
         const { name, lines } = explained(step);
