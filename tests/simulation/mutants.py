@@ -33,6 +33,8 @@ DELIVERIES, CRASHES = 200, 4
 MOST_TURNS, PATIENCE_SECONDS = 60_000, 1500.0
 NO_SQL = "no SQL"
 WORLD = "a world"
+JUDGES_PER_CORE = 2
+"""The tests of a ledger wait for its server half of their time."""
 _NOT_ASKED = ("plans", "copy", "from_a17ead2", "from_a452e25", "migrate", "connections", "postgres_silent", "controls")
 """Files of tests/contract/test_ledger_*.py that look at plans, other releases or connections."""
 
@@ -108,7 +110,7 @@ def judged_by_worlds(mutants: list[Mutant], cores: int) -> Iterator[tuple[Mutant
 # --- tests -----------------------------------------------------------------------------------------------------------
 
 
-def judged_by_tests(mutants: list[Mutant], cores: int, *, near: bool) -> Iterator[tuple[str, Verdict]]:
+def judged_by_tests(mutants: list[Mutant], killers: list[str], judges: int) -> Iterator[tuple[str, Verdict]]:
     """One pytest for all of them; a verdict is given as soon as there is one."""
     files = sorted((ROOT / "tests" / "contract").glob("test_ledger_*.py"))
     asked = [str(file) for file in files if not file.stem.endswith(_NOT_ASKED)]
@@ -118,7 +120,7 @@ def judged_by_tests(mutants: list[Mutant], cores: int, *, near: bool) -> Iterato
         out = given.with_suffix(".out")
         out.touch()
         command = [sys.executable, "-m", "pytest", "-p", "tests.simulation.mutant_judge", "-q", "--workers", "0"]
-        command += ["--mutants", str(given), "--judges", str(cores), *(["--near"] if near else [])]
+        command += ["--mutants", str(given), "--judges", str(judges), "--killers", *killers]
         command += ["-m", "not slow", *asked]
         child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
         try:
@@ -187,10 +189,9 @@ def main() -> int:
     todo = [one for one in mutants if one.key not in known]
     sys.stdout.write(f"{len(mutants)} mutants, {len(todo)} of them not judged yet\n")
     try:
-        for key, verdict in _judged(todo, options.cores, near=options.near):
-            if verdict.by is not None or not options.near:
-                known[key] = verdict
-                _keep(known)
+        for key, verdict in _judged(todo, known, options.cores):
+            known[key] = verdict
+            _keep(known)
             _say(key, verdict)
             if time.monotonic() > over:
                 break
@@ -213,7 +214,6 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--only", nargs="*", default=[], help="these statements")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no other mutant after so long (60)")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--near", action="store_true", help="ask only the nearest tests; who survives is not judged")
     parser.add_argument("--again", action="store_true", help="judge those, too, of which a verdict is known")
     return parser.parse_args()
 
@@ -222,7 +222,7 @@ def _known() -> Verdicts:
     return msgspec.json.decode(KNOWN.read_bytes(), type=Verdicts) if KNOWN.exists() else {}
 
 
-def _judged(todo: list[Mutant], cores: int, *, near: bool) -> Iterator[tuple[str, Verdict]]:
+def _judged(todo: list[Mutant], known: Verdicts, cores: int) -> Iterator[tuple[str, Verdict]]:
     """Worlds first, because they cost less; who survives them, and who is of PostgreSQL, meets the tests."""
     left = [one for one in todo if one.engine != "sqlite"]
     for mutant, verdict in judged_by_worlds([one for one in todo if one.engine == "sqlite"], cores):
@@ -231,7 +231,9 @@ def _judged(todo: list[Mutant], cores: int, *, near: bool) -> Iterator[tuple[str
         else:
             yield mutant.key, verdict
     if left:
-        yield from judged_by_tests(left, cores, near=near)
+        told = [(key.split(" ")[1], str(verdict.by)) for key, verdict in known.items()]
+        killers = [f"{statement} {by}" for statement, by in dict.fromkeys(told) if "::" in by]
+        yield from judged_by_tests(left, killers, JUDGES_PER_CORE * cores)
 
 
 def _say(key: str, verdict: Verdict) -> None:
