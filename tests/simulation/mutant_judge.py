@@ -28,6 +28,8 @@ from tests.simulation.mutant_texts import NEAREST, Mutant, mutated
 
 PATIENCE_SECONDS, PATIENCE = 30.0, 10.0
 """A test that takes so long, and so many times as long as without the change, never answers: missed, too."""
+NEAR = "near"
+"""Says of a mutant that it has survived the nearest tests only: there is no verdict yet."""
 NO_SQL = "no SQL"
 """Says of a mutant that no engine runs it: it proves nothing, and is not counted."""
 _NO_SQL = ("PostgresSyntaxError", "UndefinedColumnError", "DatatypeMismatchError", "sqlite3.OperationalError: near")
@@ -87,6 +89,8 @@ class _Usual(msgspec.Struct, frozen=True):
     seconds: float
     uses: frozenset[str]
     """The statements that it has asked for."""
+    changes: frozenset[str]
+    """The statements whose text it changes itself: it says nothing about another change."""
 
 
 class _Missed(msgspec.Struct, frozen=True):
@@ -101,6 +105,7 @@ class _Running(msgspec.Struct):
 
     pid: int
     mutant: Mutant
+    far: bool
     test: str = ""
     since: float = msgspec.field(default_factory=time.monotonic)
 
@@ -108,12 +113,15 @@ class _Running(msgspec.Struct):
 class Judge:
     """Runs the tests of each mutant in a fork, those first that missed its neighbours.
 
-    A test counts only if it passes without any change, and fails twice with it.
+    Who survives the nearest tests meets the others when all mutants have met the nearest. A test counts only if it
+    passes without any change, and fails twice with it.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         file = Path(config.option.mutants)
         self._todo = msgspec.json.decode(file.read_bytes(), type=list[Mutant])[::-1]
+        self._survive: list[Mutant] = []
+        """Who has met the nearest tests."""
         self._engines = {mutant.engine for mutant in self._todo}
         self._out = file.with_suffix(".out")
         self._judges = config.option.judges
@@ -135,14 +143,17 @@ class Judge:
             # Every fork copies this one: to migrate a database of its own takes longer than most of its tests.
             here.Databases.template = here.Databases(server).prepared()
             self._look(session)
-            while self._todo or self._running:
-                while self._todo and len(self._running) < self._judges:
-                    mutant = self._todo.pop()
-                    chosen = self._chosen(session.items, mutant)
-                    pipe, pid = _fork(lambda pipe: _try(session, mutant, chosen, pipe))  # noqa: B023 - called at once
-                    self._running[pipe] = _Running(pid, mutant)
+            while self._todo or self._survive or self._running:
+                while (self._todo or self._survive) and len(self._running) < self._judges:
+                    self._begin(session)
                 self._hear()
         return True
+
+    def _begin(self, session: pytest.Session) -> None:
+        far = not self._todo
+        mutant = self._survive.pop(0) if far else self._todo.pop()
+        pipe, pid = _fork(partial(_try, session, mutant, self._chosen(session.items, mutant, far=far)))
+        self._running[pipe] = _Running(pid, mutant, far)
 
     def _look(self, session: pytest.Session) -> None:
         """Run all tests without any change, in as many forks as there are judges."""
@@ -174,44 +185,47 @@ class Judge:
             assert isinstance(said, _Missed)
             del self._running[pipe]
             os.waitpid(one.pid, 0)
-            self._judge(one.mutant, said)
+            self._judge(one, said)
         for pipe, one in list(self._running.items()):
             if self._hangs(one):
                 del self._running[pipe]
                 os.kill(one.pid, signal.SIGKILL)
                 os.waitpid(one.pid, 0)
-                self._judge(one.mutant, _Missed(one.test, "no end"))
+                self._judge(one, _Missed(one.test, "no end"))
 
     def _hangs(self, one: _Running) -> bool:
         known = self._usual.get(one.test)
         return known is not None and time.monotonic() - one.since > PATIENCE_SECONDS + PATIENCE * known.seconds
 
-    def _judge(self, mutant: Mutant, missed: _Missed) -> None:
+    def _judge(self, one: _Running, missed: _Missed) -> None:
+        mutant = one.mutant
         if _TIMEOUT in missed.said:
             # The machine was too busy for the test: nothing is known of the mutant.
             return
-        if missed.by is not None and missed.by != NO_SQL:
+        if missed.by is None and not one.far:
+            self._survive.append(mutant)
+            missed = _Missed(None, NEAR)
+        elif missed.by is not None and missed.by != NO_SQL:
             known = self._missed.setdefault(mutant.statement, [])
             self._missed[mutant.statement] = [missed.by, *(one for one in known if one != missed.by)]
         with self._out.open("ab") as file:
             file.write(msgspec.json.encode(Judged(mutant.key, missed.by, missed.said)) + b"\n")
 
-    def _chosen(self, items: list[pytest.Item], mutant: Mutant) -> list[pytest.Item]:
-        """The tests that use its statement: who missed its neighbours first, then the nearest, the shortest first."""
+    def _chosen(self, items: list[pytest.Item], mutant: Mutant, *, far: bool) -> list[pytest.Item]:
+        """The tests that use its statement: who missed its neighbours, and the nearest or the others."""
         first = self._missed.get(mutant.statement, [])
-        near = [f"test_ledger_{name}.py" for name in NEAREST[mutant.statement]]
+        near = {f"test_ledger_{name}.py" for name in NEAREST[mutant.statement]}
+        name = f"{mutant.engine} {mutant.statement}"
 
         def place(item: pytest.Item) -> tuple[float, float]:
-            if item.nodeid in first:
-                return first.index(item.nodeid) - len(first), 0.0
-            seconds = self._usual[item.nodeid].seconds
-            return (0.0 if item.path.name in near else 1.0), seconds
+            rank = first.index(item.nodeid) if item.nodeid in first else len(first)
+            return rank, self._usual[item.nodeid].seconds
 
         def fits(item: pytest.Item) -> bool:
             known = self._usual.get(item.nodeid)
             if known is None or not known.passes or _OTHER[mutant.engine] in item.nodeid:
                 return False
-            return f"{mutant.engine} {mutant.statement}" in known.uses
+            return name in known.uses - known.changes and far is not (item.path.name in near or item.nodeid in first)
 
         return sorted(filter(fits, items), key=place)
 
@@ -269,18 +283,35 @@ def _note(dialect: str, name: str, at: int, noted: set[str]) -> None:
     ledger.__init__ = noting
 
 
+def _note_changes() -> set[str]:
+    """Note which statements tests change."""
+    changed: set[str] = set()
+    engine: Any = sys.modules["tests.support.ledger_engines"].Engine
+    statements_of = engine.statements
+
+    def noting(self: Any, changes: Mapping[str, tuple[str, str]] | None = None) -> dict[str, str]:
+        changed.update(f"{self.dialect} {name}" for name in changes or ())
+        return dict(statements_of(self, changes))
+
+    engine.statements = noting
+    return changed
+
+
 def _watch(session: pytest.Session, chosen: list[pytest.Item], pipe: Connection) -> None:
     """In the fork: run tests without a change, and say of each what it takes and uses."""
     noted: set[str] = set()
+    changed = _note_changes()
     _note("sqlite", "SqliteLedger", 1, noted)
     _note("postgres", "PostgresLedger", 2, noted)
     failures = _Failures()
     session.config.pluginmanager.register(failures, "failures")
     for item, after in zip(chosen, [*chosen[1:], None], strict=True):
         noted.clear()
+        changed.clear()
         began = time.monotonic()
         passes = failures.passes(item, after)
-        pipe.send(_Usual(item.nodeid, passes, time.monotonic() - began, frozenset(noted)))
+        seconds = time.monotonic() - began
+        pipe.send(_Usual(item.nodeid, passes, seconds, frozenset(noted), frozenset(changed)))
     session._setupstate.teardown_exact(None)  # noqa: SLF001 - pytest does the same behind the last test
 
 

@@ -20,7 +20,18 @@ POSTGRES = (
 STATEMENTS: Mapping[str, tuple[str, ...]] = {"sqlite": SQLITE, "postgres": POSTGRES}
 """Acceptance, claim, lease and settlement; live streams and dead letters have tests of their own."""
 
-_ACCEPT = ("intake", "synchronous", "claim_on_accept", "keys", "timing", "preferences", "waiting", "digests", "skipped")
+_ACCEPT = (
+    "intake",
+    "synchronous",
+    "claim_on_accept",
+    "keys",
+    "timing",
+    "preferences",
+    "waiting",
+    "digests",
+    "skipped",
+    "turns",
+)
 _CLAIM = (
     "backlog",
     "due",

@@ -31,7 +31,8 @@ MISSED = "## Missed"
 SEEDS = range(1, 6)
 DELIVERIES, CRASHES = 200, 4
 MOST_TURNS, PATIENCE_SECONDS = 60_000, 1500.0
-NO_SQL = "no SQL"
+NEAR, NO_SQL = "near", "no SQL"
+"""What tests/simulation/mutant_judge.py says of who has survived the nearest tests only, and of what no engine runs."""
 WORLD = "a world"
 JUDGES_PER_CORE = 2
 """The tests of a ledger wait for its server half of their time."""
@@ -190,8 +191,9 @@ def main() -> int:
     sys.stdout.write(f"{len(mutants)} mutants, {len(todo)} of them not judged yet\n")
     try:
         for key, verdict in _judged(todo, known, options.cores):
-            known[key] = verdict
-            _keep(known)
+            if verdict.said != NEAR:
+                known[key] = verdict
+                _keep(known)
             _say(key, verdict)
             if time.monotonic() > over:
                 break
@@ -227,7 +229,7 @@ def _judged(todo: list[Mutant], known: Verdicts, cores: int) -> Iterator[tuple[s
     left = [one for one in todo if one.engine != "sqlite"]
     for mutant, verdict in judged_by_worlds([one for one in todo if one.engine == "sqlite"], cores):
         if verdict is None:
-            left.append(mutant)
+            left.insert(0, mutant)
         else:
             yield mutant.key, verdict
     if left:
@@ -238,7 +240,7 @@ def _judged(todo: list[Mutant], known: Verdicts, cores: int) -> Iterator[tuple[s
 
 def _say(key: str, verdict: Verdict) -> None:
     engine, statement, _, _, condition = key.split(" ", 4)
-    word = "SURVIVES" if verdict.by is None else "killed"
+    word = "killed" if verdict.by else "left" if verdict.said == NEAR else "SURVIVES"
     sys.stdout.write(f"{word:<8} {engine} {statement}: {condition}\n")
     if verdict.by is not None:
         sys.stdout.write(f"         {verdict.by}: {verdict.said}\n")
