@@ -129,7 +129,7 @@ async def test_what_is_not_lost_any_more_stays_where_it_is(engine: Engine, ledge
     before = await engine.rows("routes")
     assert await ledger.put_back(tickets) == 0
     assert await engine.rows("routes") == before
-    await engine.execute(f"DELETE FROM due WHERE ticket = {max(tickets)}")
+    await engine.execute("DELETE FROM due WHERE ticket = (SELECT max(ticket) FROM due)")
     # Its neighbour still waits for the same moment in the same queue.
     assert (await ledger.put_back(tickets), len(await engine.rows("due"))) == (1, 1)
     assert await ledger.settle([finish(held)]) == [Settled.APPLIED]

@@ -214,7 +214,7 @@ class Judge:
     def _chosen(self, items: list[pytest.Item], mutant: Mutant, *, far: bool) -> list[pytest.Item]:
         """The tests that use its statement: who missed its neighbours, and the nearest or the others."""
         first = self._missed.get(mutant.statement, [])
-        near = {f"test_ledger_{name}.py" for name in NEAREST[mutant.statement]}
+        near = {f"test_ledger_{name}.py" for name in ("controls", "guards", *NEAREST[mutant.statement])}
         name = f"{mutant.engine} {mutant.statement}"
 
         def place(item: pytest.Item) -> tuple[float, float]:

@@ -36,7 +36,7 @@ NEAR, NO_SQL = "near", "no SQL"
 WORLD = "a world"
 JUDGES_PER_CORE = 2
 """The tests of a ledger wait for its server half of their time."""
-_NOT_ASKED = ("plans", "copy", "from_a17ead2", "from_a452e25", "migrate", "connections", "postgres_silent", "controls")
+_NOT_ASKED = ("plans", "copy", "from_a17ead2", "from_a452e25", "migrate", "connections", "postgres_silent")
 """Files of tests/contract/test_ledger_*.py that look at plans, other releases or connections."""
 
 
