@@ -6,7 +6,7 @@ from carillon.domain.claims import Claim, Want
 from carillon.domain.groups import Turns
 from carillon.domain.notifications import Enrolment, Status
 from carillon.ledger.opening import Ledger
-from tests.support.ledger_builders import LANE, PROVIDER, enrolment, route
+from tests.support.ledger_builders import LANE, PROVIDER, defer, enrolment, fail_over, retry, route, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 
 engine = engine_fixture()
@@ -59,3 +59,16 @@ async def test_a_repeat_takes_no_place(ledger: Ledger) -> None:
     again = enrolment(route("a", group=-7), idempotency_key="k", notification_id="n-2")
     (claim,) = await first_claims(ledger, 1, again, enrolment(route("b", group=-7)))
     assert claim.recipient_ref == "user:b"
+
+
+@pytest.mark.req("P-1002")
+async def test_a_deferral_leaves_the_attempts_of_its_provider_as_they_are(engine: Engine, ledger: Ledger) -> None:
+    """Only one that changes the provider begins to count anew."""
+    await ledger.enrol([enrolment()])
+    seen = []
+    for settlement in (retry, retry, defer, defer, fail_over, retry, defer, retry):
+        (claim,) = await ledger.claim([want(), want(provider="second")], 10, "w")
+        seen.append((claim.attempt, claim.attempts_before))
+        await ledger.settle([settlement(claim)])
+        await engine.make_due()
+    assert seen == [(1, 0), (2, 0), (3, 0), (3, 0), (3, 0), (4, 3), (5, 3), (5, 3)]
