@@ -214,7 +214,7 @@ class Judge:
     def _chosen(self, items: list[pytest.Item], mutant: Mutant, *, far: bool) -> list[pytest.Item]:
         """The tests that use its statement: who missed its neighbours, and the nearest or the others."""
         first = self._missed.get(mutant.statement, [])
-        near = {f"test_ledger_{name}.py" for name in ("controls", "guards", *NEAREST[mutant.statement])}
+        near = {"controls", "guards", "bystanders", *NEAREST[mutant.statement]}
         name = f"{mutant.engine} {mutant.statement}"
 
         def place(item: pytest.Item) -> tuple[float, float]:
@@ -225,9 +225,14 @@ class Judge:
             known = self._usual.get(item.nodeid)
             if known is None or not known.passes or _OTHER[mutant.engine] in item.nodeid:
                 return False
-            return name in known.uses - known.changes and far is not (item.path.name in near or item.nodeid in first)
+            return name in known.uses - known.changes and far is not (_named(item) in near or item.nodeid in first)
 
         return sorted(filter(fits, items), key=place)
+
+
+def _named(item: pytest.Item) -> str:
+    """Its file as `NEAREST` names it."""
+    return item.path.stem.removeprefix("test_").removeprefix("ledger_")
 
 
 _OTHER = {"postgres": "sqlite", "sqlite": "postgres"}

@@ -30,6 +30,7 @@ _ACCEPT = (
     "waiting",
     "digests",
     "skipped",
+    "suppressions",
     "turns",
 )
 _CLAIM = (
@@ -42,6 +43,7 @@ _CLAIM = (
     "chains",
     "preferences",
     "races",
+    "suppressions",
     "waiting",
 )
 _SETTLE = ("settle", "settle_by_place", "adoption", "told", "leases", "outbox", "history")

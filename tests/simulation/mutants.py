@@ -36,8 +36,8 @@ NEAR, NO_SQL = "near", "no SQL"
 WORLD = "a world"
 JUDGES_PER_CORE = 2
 """The tests of a ledger wait for its server half of their time."""
-_NOT_ASKED = ("plans", "copy", "from_a17ead2", "from_a452e25", "migrate", "connections", "postgres_silent")
-"""Files of tests/contract/test_ledger_*.py that look at plans, other releases or connections."""
+_NOT_ASKED = ("plans", "copy", "from_a17ead2", "from_a452e25", "migrate", "connections", "postgres_silent", "fleet")
+"""Files of tests/contract that look at plans, other releases, connections or processes."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -111,10 +111,16 @@ def judged_by_worlds(mutants: list[Mutant], cores: int) -> Iterator[tuple[Mutant
 # --- tests -----------------------------------------------------------------------------------------------------------
 
 
+def _files() -> Iterator[Path]:
+    """The tests of the ledgers, and the others that run on both engines."""
+    for file in sorted((ROOT / "tests" / "contract").glob("test_*.py")):
+        if file.stem.startswith("test_ledger_") or "engine_fixture()" in file.read_text(encoding="utf-8"):
+            yield file
+
+
 def judged_by_tests(mutants: list[Mutant], killers: list[str], judges: int) -> Iterator[tuple[str, Verdict]]:
     """One pytest for all of them; a verdict is given as soon as there is one."""
-    files = sorted((ROOT / "tests" / "contract").glob("test_ledger_*.py"))
-    asked = [str(file) for file in files if not file.stem.endswith(_NOT_ASKED)]
+    asked = [str(file) for file in _files() if not file.stem.endswith(_NOT_ASKED)]
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder) / "mutants.json"
         given.write_bytes(msgspec.json.encode(mutants))
