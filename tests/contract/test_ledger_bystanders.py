@@ -343,7 +343,7 @@ async def test_only_live_routes_that_wait_stand_in_turns_of_their_own(engine: En
 
 
 @pytest.mark.req("P-1001")
-async def test_a_group_with_a_cap_has_places_of_its_own_at_each_provider(engine: Engine, ledger: Ledger) -> None:
+async def test_a_place_that_comes_back_is_that_of_its_own_group(engine: Engine, ledger: Ledger) -> None:
     await ledger.enrol([enrolment(route(f"{n}", group=group)) for n in range(3) for group in (-3, -4)])
     found = await ledger.claim([Want(LANE, PROVIDER, 50, Turns(2))], 50, "w")
     assert sorted(claim.group for claim in found) == [-4, -4, -3, -3]

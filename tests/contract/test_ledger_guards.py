@@ -1,9 +1,12 @@
 """Conditions of statements that no story needs, each in the case that it is there for."""
 
+import json
+from collections import Counter
+
 import pytest
 
 from carillon.domain.claims import Claim, Want
-from carillon.domain.groups import Turns
+from carillon.domain.groups import GroupRule, Turns
 from carillon.domain.notifications import Enrolment, Status
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_builders import LANE, PROVIDER, defer, enrolment, fail_over, retry, route, want
@@ -72,3 +75,61 @@ async def test_a_deferral_leaves_the_attempts_of_its_provider_as_they_are(engine
         await ledger.settle([settlement(claim)])
         await engine.make_due()
     assert seen == [(1, 0), (2, 0), (3, 0), (3, 0), (3, 0), (4, 3), (5, 3), (5, 3)]
+
+
+async def fill(ledger: Ledger, groups: dict[int, int], lane: int = LANE, provider: str = PROVIDER) -> None:
+    """So many routes of each group."""
+    for group, many in groups.items():
+        names = [f"{lane}-{provider}-{group}-{number}" for number in range(many)]
+        await ledger.enrol([enrolment(route(name, group=group, lane=lane, provider=provider)) for name in names])
+
+
+async def taken(ledger: Ledger, most: int, turns: Turns = Turns()) -> dict[int, int]:  # noqa: B008 - frozen
+    """How many of each group a claim gets."""
+    found = await ledger.claim([Want(LANE, PROVIDER, most, turns)], most, "w")
+    return dict(Counter(claim.group for claim in found))
+
+
+@pytest.mark.req("P-1005")
+async def test_groups_of_other_lanes_and_providers_use_up_no_turn(ledger: Ledger) -> None:
+    crowd = dict.fromkeys(range(1, 61), 1)
+    await fill(ledger, crowd, lane=1)
+    await fill(ledger, crowd, provider="other")
+    await fill(ledger, {10: 3, 50: 3})
+    assert [await taken(ledger, 1) for _ in range(6)] == [{10: 1}, {50: 1}] * 3
+
+
+@pytest.mark.req("P-1005")
+async def test_a_group_that_somebody_moved_into_the_future_uses_up_no_turn(engine: Engine, ledger: Ledger) -> None:
+    await fill(ledger, dict.fromkeys(range(1, 11), 1))
+    ahead = {"postgres": "due_at + interval '1 h'", "sqlite": "due_at + 3600000"}[engine.dialect]
+    await engine.execute(f"UPDATE due SET due_at = {ahead}")  # noqa: S608
+    await fill(ledger, {50: 1})
+    assert await taken(ledger, 3) == {50: 1}
+
+
+@pytest.mark.req("P-1005")
+async def test_a_rule_for_a_group_at_one_provider_is_none_at_another(ledger: Ledger) -> None:
+    await fill(ledger, {7: 20, 8: 20})
+    wants = [Want(LANE, PROVIDER, 10, Turns()), Want(LANE, "other", 10, Turns(None, {7: GroupRule(weight=9)}))]
+    assert Counter(claim.group for claim in await ledger.claim(wants, 20, "w")) == {7: 5, 8: 5}
+
+
+@pytest.mark.req("P-1005")
+async def test_what_a_group_leaves_goes_to_those_that_have_more(ledger: Ledger) -> None:
+    await fill(ledger, {1: 20, 2: 1})
+    assert await taken(ledger, 10) == {1: 9, 2: 1}
+    await fill(ledger, {-3: 20, 4: 1})
+    assert await taken(ledger, 15, Turns(5)) == {1: 9, -3: 5, 4: 1}
+
+
+@pytest.mark.req("P-1005")
+async def test_a_ticket_stands_in_one_lease_or_in_its_queue(engine: Engine, ledger: Ledger) -> None:
+    """A group with a cap waits in two lanes, and others are claimed with it."""
+    await fill(ledger, {-7: 3, 1: 2})
+    await fill(ledger, {-7: 3}, lane=1)
+    found = await ledger.claim([Want(lane, PROVIDER, 50, Turns(4)) for lane in (1, LANE)], 50, "w")
+    leases = [json.loads(str(row["tickets"])) for row in await engine.rows("leases")]
+    waiting = [row["ticket"] for row in await engine.rows("due")]
+    assert sorted(ticket for each in leases for ticket in each) == sorted(claim.token for claim in found)
+    assert sorted(Counter([*waiting, *(ticket for each in leases for ticket in each)]).values()) == [1] * 8
