@@ -133,3 +133,55 @@ async def test_a_ticket_stands_in_one_lease_or_in_its_queue(engine: Engine, ledg
     waiting = [row["ticket"] for row in await engine.rows("due")]
     assert sorted(ticket for each in leases for ticket in each) == sorted(claim.token for claim in found)
     assert sorted(Counter([*waiting, *(ticket for each in leases for ticket in each)]).values()) == [1] * 8
+
+
+def forget(ledger: Ledger) -> None:
+    """As if all answers had been lost: this process knows of no claim."""
+    ledger._leases._open.clear()  # type: ignore[attr-defined] # noqa: SLF001 - what only a broken connection does
+
+
+@pytest.mark.req("P-1006")
+async def test_a_repeat_after_a_lost_answer_takes_no_retry(engine: Engine, ledger: Ledger) -> None:
+    """One waits in its queue again, one a worker of the same process has claimed since."""
+    given = enrolment(route("ann"), route("bob"))
+    (first,) = await ledger.enrol_claimed([given], "me", 30.0)
+    await ledger.settle([retry(claim) for claim in first.claims])
+    await engine.make_due()
+    (held,) = await ledger.claim([want(1)], 1, "me")
+    forget(ledger)
+    (again,) = await ledger.enrol_claimed([given], "me", 30.0)
+    assert again.claims == ()
+    assert await ledger.extend([held]) == []
+    assert len(await ledger.claim([want()], 10, "w")) == 1
+
+
+@pytest.mark.req("P-1006")
+async def test_a_repeat_after_a_lost_answer_takes_nothing_that_was_taken_over(engine: Engine, ledger: Ledger) -> None:
+    given = enrolment()
+    await ledger.enrol_claimed([given], "me", 30.0)
+    await engine.expire_leases()
+    (heir,) = await ledger.claim([want()], 10, "me")
+    forget(ledger)
+    (again,) = await ledger.enrol_claimed([given], "me", 30.0)
+    assert (heir.attempt, again.claims) == (2, ())
+
+
+@pytest.mark.req("P-1006")
+async def test_a_repeat_takes_its_own_first_claim_of_a_live_route_and_nothing_else(
+    engine: Engine, ledger: Ledger
+) -> None:
+    live = [enrolment(route(name, channel="sse", provider="sse"), tenant_id=name) for name in ("ann", "bob")]
+    given, other = live
+    for each in live:
+        await ledger.enrol_claimed([each], "me", 30.0)
+    before = {row["notification_id"]: row["claim_token"] for row in await engine.rows("routes")}
+    assert [each.claims for each in await ledger.enrol_claimed([given], "somebody", 30.0)] == [()]
+    (again,) = await ledger.enrol_claimed([given], "me", 30.0)
+    after = {row["notification_id"]: row["claim_token"] for row in await engine.rows("routes")}
+    assert [claim.token for claim in again.claims] == [after[given.notification.notification_id]]
+    assert after[other.notification.notification_id] == before[other.notification.notification_id]
+    await ledger.settle([retry(again.claims[0])])
+    await engine.make_due()
+    assert len(await ledger.claim([want(provider="sse")], 10, "me")) == 2
+    (late,) = await ledger.enrol_claimed([given], "me", 30.0)
+    assert late.claims == ()
