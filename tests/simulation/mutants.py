@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +20,7 @@ import msgspec
 from carillon.compose.ledger import parts_needed
 from carillon.ledger.statements import fixed, load
 from tests.simulation.ground import empty_ledger, settings_of
+from tests.simulation.mutant_reasons import why
 from tests.simulation.mutant_texts import STATEMENTS, Mutant, mutants_of, mutated
 from tests.simulation.swarm import harsh
 from tests.simulation.world import World
@@ -151,42 +152,6 @@ def judged_by_tests(mutants: list[Mutant], killers: list[str], judges: int) -> I
 # --- the page --------------------------------------------------------------------------------------------------------
 
 
-_NAMES_ITS_ROUTE = "the ticket alone names the route; the key lets SQLite find the row without a search"
-_NO_COST = "only saves work: what it lets through is refused by the next statement of the transaction"
-_NOT_PLAYED = "worlds have no suppressions, preferences or chains: tests/contract has"
-_TICKET = "the ticket alone names the row; the key lets SQLite find it without a search"
-WHY: Mapping[str, str] = {
-    "take_due: lane = :lane": _TICKET,
-    "take_due: provider = :provider": _TICKET,
-    "take_due: grp = :grp": _TICKET,
-    "take_due: due_at = :due_at": _TICKET,
-    "settle_finished: notification_id = :notification_id": _NAMES_ITS_ROUTE,
-    "settle_finished: route_id = :route_id": _NAMES_ITS_ROUTE,
-    "settle_finished: status IN ('pending', 'failed')": "a route that has ended has no ticket and no token any more",
-    "lapse: next_attempt_at IS NOT NULL": "the same as the status, by a constraint of the table",
-    "lapse: status IN ('pending', 'failed')": "a route that has ended has no ticket any more",
-    "extend: notification_id = :notification_id": _NAMES_ITS_ROUTE,
-    "extend: route_id = :route_id": _NAMES_ITS_ROUTE,
-    "extend: ticket = :token": "tests/contract/test_ledger_controls.py misses it: `extend without its token`",
-    "extend: status IN ('pending', 'failed')": "a route that has ended has no ticket any more",
-    "own_lease: owner = :owner": "a first claim of another process: tests/contract/test_ledger_synchronous.py",
-    "expired: expires_at <= :now": "who loses a lease early keeps the route until its end: a success is adopted",
-    "ripe: r.next_attempt_at IS NOT NULL": "a comparison with nothing is not true either",
-    "queue_tickets: r.next_attempt_at IS NOT NULL": "what has ended has no ticket",
-    "settle_note: notification_id = :notification_id": _NAMES_ITS_ROUTE,
-    "settle_note: route_id = :route_id": _NAMES_ITS_ROUTE,
-}
-"""By statement and condition: why no world misses it."""
-_WHY_STARTS: Mapping[str, str] = {
-    "claim_candidates: s.": _NOT_PLAYED,
-    "claim_candidates: (s.": _NOT_PLAYED,
-    "claim_candidates: p.": _NOT_PLAYED,
-    "claim_candidates: e.": _NOT_PLAYED,
-    "claim_candidates: CASE": _NOT_PLAYED,
-    "claimable: ": _NO_COST,
-}
-
-
 def main() -> int:
     """Judge the mutants of which nothing is known yet, and write the page from all that is known."""
     options = _asked()
@@ -268,7 +233,11 @@ def page(before: str, known: Verdicts) -> str:
     lines += ["", "| statement | without | who misses it | what it said |", "| --- | --- | --- | --- |"]
     lines += [f"| {_named(one)} | {_who(verdict)} | {_plain(verdict.said)} |" for one, verdict in judged if verdict.by]
     lines += ["", "## Survivors", "", "| statement | without | why nobody misses it |", "| --- | --- | --- |"]
-    lines += [f"| {_named(one)} | {_why(one)} |" for one, verdict in judged if not verdict.by]
+    lines += [
+        f"| {_named(one)} | {why(one.engine, one.statement, one.condition, one.nth)} |"
+        for one, verdict in judged
+        if not verdict.by
+    ]
     return before.partition(MISSED)[0] + "\n".join([*lines, ""])
 
 
@@ -293,12 +262,6 @@ def _plain(text: str) -> str:
 def _cell(text: str) -> str:
     shown = text if len(text) <= 100 else f"{text[:97]}..."
     return f"`{shown}`".replace("|", "\\|")
-
-
-def _why(mutant: Mutant) -> str:
-    name = f"{mutant.statement}: {mutant.condition}"
-    start = next((why for start, why in _WHY_STARTS.items() if name.startswith(start)), "not explained yet")
-    return WHY.get(f"{mutant.engine} {name}", WHY.get(name, start))
 
 
 if __name__ == "__main__":
