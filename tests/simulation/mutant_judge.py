@@ -98,6 +98,8 @@ class _Missed(msgspec.Struct, frozen=True):
 
     by: str | None
     said: str
+    ended: bool = False
+    """The fork has ended with it."""
 
 
 class _Running(msgspec.Struct):
@@ -111,7 +113,7 @@ class _Running(msgspec.Struct):
 
 
 class Judge:
-    """Runs the tests of each mutant in a fork, those first that missed its neighbours.
+    """Runs the tests of each mutant in forks that keep their databases, those first that missed its neighbours.
 
     Who survives the nearest tests meets the others when all mutants have met the nearest. A test counts only if it
     passes without any change, and fails twice with it.
@@ -126,6 +128,7 @@ class Judge:
         self._out = file.with_suffix(".out")
         self._judges = config.option.judges
         self._running: dict[Connection, _Running] = {}
+        self._idle: list[tuple[Connection, int]] = []
         self._usual: dict[str, _Usual] = {}
         self._missed: dict[str, list[str]] = {}
         """By statement: the tests that missed one of its conditions, the newest first."""
@@ -147,12 +150,16 @@ class Judge:
                 while (self._todo or self._survive) and len(self._running) < self._judges:
                     self._begin(session)
                 self._hear()
+            for pipe, pid in self._idle:
+                pipe.close()
+                os.waitpid(pid, 0)
         return True
 
     def _begin(self, session: pytest.Session) -> None:
         far = not self._todo
         mutant = self._survive.pop(0) if far else self._todo.pop()
-        pipe, pid = _fork(partial(_try, session, mutant, self._chosen(session.items, mutant, far=far)))
+        pipe, pid = self._idle.pop() if self._idle else _fork(partial(_serve, session))
+        pipe.send((mutant, self._chosen(session.items, mutant, far=far)))
         self._running[pipe] = _Running(pid, mutant, far)
 
     def _look(self, session: pytest.Session) -> None:
@@ -184,7 +191,10 @@ class Judge:
                 continue
             assert isinstance(said, _Missed)
             del self._running[pipe]
-            os.waitpid(one.pid, 0)
+            if said.ended:
+                os.waitpid(one.pid, 0)
+            else:
+                self._idle.append((pipe, one.pid))
             self._judge(one, said)
         for pipe, one in list(self._running.items()):
             if self._hangs(one):
@@ -211,7 +221,7 @@ class Judge:
         with self._out.open("ab") as file:
             file.write(msgspec.json.encode(Judged(mutant.key, missed.by, missed.said)) + b"\n")
 
-    def _chosen(self, items: list[pytest.Item], mutant: Mutant, *, far: bool) -> list[pytest.Item]:
+    def _chosen(self, items: list[pytest.Item], mutant: Mutant, *, far: bool) -> list[str]:
         """The tests that use its statement: who missed its neighbours, and the nearest or the others."""
         first = self._missed.get(mutant.statement, [])
         near = {"controls", "guards", "bystanders", *NEAREST[mutant.statement]}
@@ -227,7 +237,7 @@ class Judge:
                 return False
             return name in known.uses - known.changes and far is not (_named(item) in near or item.nodeid in first)
 
-        return sorted(filter(fits, items), key=place)
+        return [item.nodeid for item in sorted(filter(fits, items), key=place)]
 
 
 def _named(item: pytest.Item) -> str:
@@ -243,7 +253,7 @@ def _received(pipe: Connection) -> str | _Usual | _Missed:
     try:
         found: str | _Usual | _Missed = pipe.recv()
     except EOFError:
-        return _Missed("the process", "ended in the middle of a test")
+        return _Missed("the process", "ended in the middle of a test", ended=True)
     return found
 
 
@@ -320,25 +330,42 @@ def _watch(session: pytest.Session, chosen: list[pytest.Item], pipe: Connection)
     session._setupstate.teardown_exact(None)  # noqa: SLF001 - pytest does the same behind the last test
 
 
-def _try(session: pytest.Session, mutant: Mutant, chosen: list[pytest.Item], pipe: Connection) -> None:
-    """In the fork: run tests until one fails twice, and say which."""
-    global _current  # noqa: PLW0603 - one mutant for each process
-    _current = mutant
+def _serve(session: pytest.Session, pipe: Connection) -> None:
+    """In the fork: judge one mutant after the other."""
+    global _current  # noqa: PLW0603 - one mutant at a time
+    items = {item.nodeid: item for item in session.items}
     failures = _Failures()
-    end = _Missed(None, "")
-    try:
-        session.config.pluginmanager.register(failures, "failures")
-        for item, after in zip(chosen, [*chosen[1:], None], strict=True):
-            pipe.send(item.nodeid)
-            # Once proves little on a busy machine.
-            if not failures.passes(item, after) and not failures.passes(item, after):
-                end = _Missed(failures.by, failures.said)
-                break
-        session._setupstate.teardown_exact(None)  # noqa: SLF001 - pytest does the same behind the last test
-    except BaseException as problem:  # noqa: BLE001 - a fixture that fails at its end has missed it, too
-        if end.by is None:
-            end = _Missed("the end of a test", repr(problem)[:200])
-    pipe.send(end)
+    session.config.pluginmanager.register(failures, "failures")
+    while True:
+        try:
+            _current, names = pipe.recv()
+        except EOFError:
+            break
+        try:
+            end = _tried(session, [items[name] for name in names], failures, pipe)
+        except BaseException as problem:  # noqa: BLE001 - a fixture that fails at its end has missed it, too
+            pipe.send(_Missed("the end of a test", repr(problem)[:200], ended=True))
+            return
+        pipe.send(end)
+    _current = None
+    session._setupstate.teardown_exact(None)  # noqa: SLF001 - pytest does the same behind the last test
+
+
+def _tried(session: pytest.Session, chosen: list[pytest.Item], failures: _Failures, pipe: Connection) -> _Missed:
+    """Run tests until one fails twice, and say which."""
+    if chosen:
+        # What the mutant before this one has left, but for what both need: the servers and the databases.
+        session._setupstate.teardown_exact(chosen[0])  # noqa: SLF001 - as below
+    # Some other test behind the last one: its own fixtures end, and those of the session stay.
+    last = next(item for item in session.items if item is not chosen[-1]) if chosen else None
+    for item, after in zip(chosen, [*chosen[1:], last], strict=False):
+        pipe.send(item.nodeid)
+        # Once proves little on a busy machine.
+        if not failures.passes(item, after):
+            session._setupstate.teardown_exact(item)  # noqa: SLF001 - the test comes again
+            if not failures.passes(item, after):
+                return _Missed(failures.by, failures.said)
+    return _Missed(None, "")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

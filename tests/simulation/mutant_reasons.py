@@ -16,6 +16,7 @@ _SUPPRESSIONS = "asks once whether there are suppressions at all, which saves a 
 _TYPES = "always true: it names parameters that the statement has without caps, too"
 _LOST = "the ticket alone names the place in the queue; the rest lets an index be used"
 
+UNKNOWN = "not explained yet"
 WHY: Mapping[str, str] = {
     # SQLite
     "enrolled_ticket: ticket IS NOT NULL": "without a ticket nothing is found in `due`, and no lease has that number",
@@ -69,5 +70,5 @@ WHY_STARTS: Mapping[str, str] = {
 def why(mutant: Mutant) -> str:
     """The reason that fits best; the page says where there is none."""
     name = f"{mutant.statement}: {mutant.condition}"
-    start = next((reason for start, reason in WHY_STARTS.items() if name.startswith(start)), "not explained yet")
+    start = next((reason for start, reason in WHY_STARTS.items() if name.startswith(start)), UNKNOWN)
     return WHY.get(f"{mutant.engine} {name} {mutant.nth}", WHY.get(f"{mutant.engine} {name}", WHY.get(name, start)))

@@ -20,7 +20,7 @@ import msgspec
 from carillon.compose.ledger import parts_needed
 from carillon.ledger.statements import fixed, load
 from tests.simulation.ground import empty_ledger, settings_of
-from tests.simulation.mutant_reasons import why
+from tests.simulation.mutant_reasons import UNKNOWN, why
 from tests.simulation.mutant_texts import STATEMENTS, Mutant, mutants_of, mutated
 from tests.simulation.swarm import harsh
 from tests.simulation.world import World
@@ -158,7 +158,8 @@ def main() -> int:
     known = {} if options.again else _known()
     mutants = every_mutant(options.engine, options.only)
     over = time.monotonic() + options.minutes * 60
-    todo = [one for one in mutants if one.key not in known]
+    # Those first of which nobody knows why they would survive.
+    todo = sorted((one for one in mutants if one.key not in known), key=lambda one: why(one) != UNKNOWN)
     sys.stdout.write(f"{len(mutants)} mutants, {len(todo)} of them not judged yet\n")
     try:
         for key, verdict in _judged(todo, known, options.cores):
