@@ -185,3 +185,22 @@ async def test_a_repeat_takes_its_own_first_claim_of_a_live_route_and_nothing_el
     assert len(await ledger.claim([want(provider="sse")], 10, "me")) == 2
     (late,) = await ledger.enrol_claimed([given], "me", 30.0)
     assert late.claims == ()
+
+
+@pytest.mark.req("P-1001")
+async def test_what_is_claimed_on_accept_stands_in_its_own_lease_alone(engine: Engine, ledger: Ledger) -> None:
+    """Groups with a cap, some of them full, nobody's group, and live routes, which need no lease."""
+    live = {"channel": "sse", "provider": "sse"}
+    groups = (-7, -7, -7, -8, 1, 1)
+    held: list[Claim] = []
+    for turn in range(2):
+        batch = [enrolment(route(f"{turn}-{at}", group=group)) for at, group in enumerate(groups)]
+        lives = [enrolment(route(f"{turn}-live{group}", group=group, **live)) for group in (3, -8)]
+        held += await first_claims(ledger, 2, *batch, *lives)
+        leases = {row["lease_id"]: json.loads(str(row["tickets"])) for row in await engine.rows("leases")}
+        waiting = [row["ticket"] for row in await engine.rows("due")]
+        under = {claim.token: claim.lease for claim in held if claim.channel != "sse"}
+        assert {ticket: lease for lease, tickets in leases.items() for ticket in tickets} == under
+        assert sum(len(tickets) for tickets in leases.values()) == len(under)
+        assert not set(waiting) & under.keys()
+    assert Counter(claim.group for claim in held if claim.channel != "sse") == {-7: 2, -8: 1, 1: 4}
