@@ -186,7 +186,7 @@ async def test_a_repeat_after_a_lost_answer_takes_its_own_routes(engine: Engine,
         await ledger.enrol_claimed([each], "me", 30.0)
     await ledger.enrol_claimed([several()], "somebody", 30.0)
     await ledger.enrol_claimed([several(scheduled_for_ms=LATER)], "me", 30.0)
-    ledger._leases._open.clear()  # type: ignore[attr-defined] # noqa: SLF001 - what only a broken connection does
+    ledger._leases._open.clear()  # noqa: SLF001 - what only a broken connection does
     tickets = {row["ticket"] for row in await routes_of(engine) if key_of(row) in keys_of(ours)}
     held = [row["lease_id"] for row in await leases(engine) if tickets & set(json.loads(str(row["tickets"])))]
     before = (await beside(engine, keys_of(ours)), await leases(engine, but=held))

@@ -137,7 +137,7 @@ async def test_a_ticket_stands_in_one_lease_or_in_its_queue(engine: Engine, ledg
 
 def forget(ledger: Ledger) -> None:
     """As if all answers had been lost: this process knows of no claim."""
-    ledger._leases._open.clear()  # type: ignore[attr-defined] # noqa: SLF001 - what only a broken connection does
+    ledger._leases._open.clear()  # noqa: SLF001 - what only a broken connection does
 
 
 @pytest.mark.req("P-1006")
