@@ -234,11 +234,7 @@ def page(before: str, known: Verdicts) -> str:
     lines += ["", "| statement | without | who misses it | what it said |", "| --- | --- | --- | --- |"]
     lines += [f"| {_named(one)} | {_who(verdict)} | {_plain(verdict.said)} |" for one, verdict in judged if verdict.by]
     lines += ["", "## Survivors", "", "| statement | without | why nobody misses it |", "| --- | --- | --- |"]
-    lines += [
-        f"| {_named(one)} | {why(one.engine, one.statement, one.condition, one.nth)} |"
-        for one, verdict in judged
-        if not verdict.by
-    ]
+    lines += [f"| {_named(one)} | {why(one)} |" for one, verdict in judged if not verdict.by]
     return before.partition(MISSED)[0] + "\n".join([*lines, ""])
 
 
