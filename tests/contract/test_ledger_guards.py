@@ -203,4 +203,8 @@ async def test_what_is_claimed_on_accept_stands_in_its_own_lease_alone(engine: E
         assert {ticket: lease for lease, tickets in leases.items() for ticket in tickets} == under
         assert sum(len(tickets) for tickets in leases.values()) == len(under)
         assert not set(waiting) & under.keys()
+        # Its lease says until when it is held, and its row since when it is due.
+        mails = "SELECT next_attempt_at, budget_since, attempt_count FROM routes WHERE channel <> 'sse'"
+        assert {row["attempt_count"] for row in await engine.execute(mails)} == {0}
+        assert all(row["next_attempt_at"] == row["budget_since"] for row in await engine.execute(mails))
     assert Counter(claim.group for claim in held if claim.channel != "sse") == {-7: 2, -8: 1, 1: 4}
