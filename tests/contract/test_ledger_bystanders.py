@@ -182,8 +182,7 @@ async def test_of_one_group_only_what_is_due_is_claimed(engine: Engine, ledger: 
 async def test_a_repeat_after_a_lost_answer_takes_its_own_routes(engine: Engine, ledger: Ledger) -> None:
     await neighbours(ledger)
     ours, others = several(), [several(), several()]
-    for each in (ours, *others):
-        await ledger.enrol_claimed([each], "me", 30.0)
+    await ledger.enrol_claimed([ours, *others], "me", 30.0)
     await ledger.enrol_claimed([several()], "somebody", 30.0)
     await ledger.enrol_claimed([several(scheduled_for_ms=LATER)], "me", 30.0)
     ledger._leases._open.clear()  # noqa: SLF001 - what only a broken connection does
@@ -320,7 +319,8 @@ async def test_a_repeat_is_answered_with_its_own_notification(ledger: Ledger) ->
     await ledger.suppress([Suppression("email", "cid@example.com", "", "asked", "operator")])
     key: dict[str, Any] = {"idempotency_key": "k", "producer": "shop"}
     plain = enrolment(route("ann"), route("dan", **(gate | {"skipped_by": "skipped"})), **key)
-    await ledger.enrol([enrolment(route("bob", **gate), route("cid")), plain])
+    await ledger.enrol([enrolment(route("bob", **gate), route("cid")), plain, enrolment(route("aaa", lane=1))])
+    await ledger.settle([retry(claim) for claim in await ledger.claim([want()], 10, "w")])
     await ledger.enrol([enrolment(route("cid"), idempotency_key="k", producer="bank", priority=3)])
     await ledger.enrol([enrolment(route("cid"), idempotency_key="other", producer="shop")])
     (again,) = await ledger.enrol([enrolment(route("ann"), **key)])

@@ -1,16 +1,20 @@
 """Conditions of statements that no story needs, each in the case that it is there for."""
 
+import asyncio
 import json
 from collections import Counter
+from typing import Any
 
 import pytest
 
-from carillon.domain.claims import Claim, Want
+from carillon.domain.claims import Claim, Reset, Want
 from carillon.domain.groups import GroupRule, Turns
 from carillon.domain.notifications import Enrolment, Status
+from carillon.domain.suppressions import Suppression
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_builders import LANE, PROVIDER, defer, enrolment, fail_over, retry, route, want
-from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
+from tests.support.ledger_engines import Engine, PostgresEngine, engine_fixture, ledger_fixture
+from tests.support.ledger_postgres import connected, until_waiting
 
 engine = engine_fixture()
 ledger = ledger_fixture()
@@ -135,6 +139,33 @@ async def test_a_ticket_stands_in_one_lease_or_in_its_queue(engine: Engine, ledg
     assert sorted(Counter([*waiting, *(ticket for each in leases for ticket in each)]).values()) == [1] * 8
 
 
+@pytest.mark.req("P-1007")
+async def test_a_route_tells_why_it_is_skipped_and_an_open_one_nothing(engine: Engine, ledger: Ledger) -> None:
+    await ledger.suppress([Suppression("email", f"{name}@example.com", "", "x", "operator", 60.0) for name in "gb"])
+    gate: dict[str, Any] = {"status": Status.SKIPPED, "skipped_because": "left", "skipped_by": "category"}
+    await ledger.enrol([enrolment(route("open"), route("g"), route("b", **gate), route("s", **gate))])
+    await ledger.enrol_claimed([enrolment(route("held"))], "w", 30.0)
+    (known,) = {row["suppression_id"] for row in await engine.rows("suppressions") if row["address"] == "g@example.com"}
+    found = {}
+    for row in await engine.execute("SELECT * FROM routes"):
+        told = row["status"], row["last_error_classification"], row["last_error_message"]
+        times = (row["last_error_at"], row["skipped_at"], row["suppressed_until"])
+        stopped = (row["suppression_id"], row["suppression_kind"])
+        found[row["recipient_ref"]] = (*told, *(time is not None for time in times), *stopped)
+    nothing, by_gate = (
+        (None, None, False, False, False, None, None),
+        ("category", "left", True, True, False, None, None),
+    )
+    gone = ("suppressed", "the address is suppressed", True, True, True, known, "manual")
+    assert found == {
+        "user:open": ("pending", *nothing),
+        "user:held": ("pending", *nothing),
+        "user:g": ("skipped", *gone),
+        "user:b": ("skipped", *by_gate),
+        "user:s": ("skipped", *by_gate),
+    }
+
+
 def forget(ledger: Ledger) -> None:
     """As if all answers had been lost: this process knows of no claim."""
     ledger._leases._open.clear()  # noqa: SLF001 - what only a broken connection does
@@ -174,7 +205,10 @@ async def test_a_repeat_takes_its_own_first_claim_of_a_live_route_and_nothing_el
     given, other = live
     for each in live:
         await ledger.enrol_claimed([each], "me", 30.0)
-    before = {row["notification_id"]: row["claim_token"] for row in await engine.rows("routes")}
+    assert await ledger.reset_expired(10) == Reset(), "they are held"
+    stored = await engine.execute("SELECT * FROM routes")
+    assert {row["attempt_count"] for row in stored} == {1}
+    before = {row["notification_id"]: row["claim_token"] for row in stored}
     assert [each.claims for each in await ledger.enrol_claimed([given], "somebody", 30.0)] == [()]
     (again,) = await ledger.enrol_claimed([given], "me", 30.0)
     after = {row["notification_id"]: row["claim_token"] for row in await engine.rows("routes")}
@@ -208,3 +242,30 @@ async def test_what_is_claimed_on_accept_stands_in_its_own_lease_alone(engine: E
         assert {row["attempt_count"] for row in await engine.execute(mails)} == {0}
         assert all(row["next_attempt_at"] == row["budget_since"] for row in await engine.execute(mails))
     assert Counter(claim.group for claim in held if claim.channel != "sse") == {-7: 2, -8: 1, 1: 4}
+
+
+@pytest.mark.req("P-1006")
+async def test_what_a_repeat_took_again_has_one_place(ledger: Ledger) -> None:
+    given = enrolment(route("a", group=-7))
+    assert len(await first_claims(ledger, 2, given)) == 1
+    forget(ledger)
+    assert len(await first_claims(ledger, 2, given)) == 1
+    assert len(await first_claims(ledger, 2, enrolment(route("b", group=-7)))) == 1
+    assert await first_claims(ledger, 2, enrolment(route("c", group=-7))) == []
+
+
+@pytest.mark.req("P-1006")
+async def test_a_repeat_beside_a_cancellation_takes_nothing(ledger_dsn: str) -> None:
+    """Somebody ends the route, and has not committed yet, when the repeat comes."""
+    engine = PostgresEngine(ledger_dsn)
+    async with engine.ledger() as ledger, connected(engine.dsn) as hand:
+        given = enrolment()
+        await ledger.enrol_claimed([given], "me", 30.0)
+        forget(ledger)
+        async with hand.transaction():
+            await hand.execute("UPDATE routes SET status = 'skipped', next_attempt_at = NULL")
+            late = asyncio.create_task(ledger.enrol_claimed([given], "me", 30.0))
+            await until_waiting(engine.dsn, 1)
+        assert [each.claims for each in await late] == [()]
+        (row,) = await engine.execute("SELECT * FROM routes")
+        assert (row["status"], row["ticket"]) == ("skipped", None)
