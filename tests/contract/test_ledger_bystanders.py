@@ -207,9 +207,9 @@ async def test_what_is_given_back_leaves_its_own_lane(engine: Engine, ledger: Le
     # Any claim puts what ran out back into its queue.
     assert await ledger.claim([want(lane=9)], 1, "w") == []
     now = enrolment(route("now", lane=0), route("too", lane=0))
-    later = enrolment(route("later", lane=0), scheduled_for_ms=LATER)
+    later = enrolment(route("ann", lane=0), route("bob"), scheduled_for_ms=LATER)
     await ledger.enrol([now, later, several(scheduled_for_ms=LATER)])
-    mine = keys_of(now) | keys_of(later)
+    mine = {*keys_of(now), (later.notification.notification_id, "email:user:ann")}
     before = (await beside(engine, mine), await leases(engine))
     assert await ledger.queue_unclaimed(0, 1) == len(mine)
     assert (await beside(engine, mine), await leases(engine)) == before

@@ -48,6 +48,8 @@ async def test_a_claim_that_an_older_process_holds_in_its_row_takes_a_place_of_i
     assert await first_claims(ledger, 1, enrolment(route("more", group=-8))) == []
     assert len(await first_claims(ledger, 1, enrolment(route("neighbour", group=-7)))) == 1
     assert await ledger.claim([Want(LANE, PROVIDER, 10, Turns(1))], 10, "w") == []
+    await ledger.enrol([enrolment(route("another", group=-9))])
+    assert len(await ledger.claim([Want(LANE, PROVIDER, 10, Turns(1))], 10, "w")) == 1
 
 
 @pytest.mark.req("P-1001")
@@ -101,6 +103,8 @@ async def test_groups_of_other_lanes_and_providers_use_up_no_turn(ledger: Ledger
     await fill(ledger, crowd, provider="other")
     await fill(ledger, {10: 3, 50: 3})
     assert [await taken(ledger, 1) for _ in range(6)] == [{10: 1}, {50: 1}] * 3
+    await fill(ledger, {20: 3, 40: 3})
+    assert [await taken(ledger, 2) for _ in range(3)] == [{20: 1, 40: 1}] * 3
 
 
 @pytest.mark.req("P-1005")
@@ -125,6 +129,18 @@ async def test_what_a_group_leaves_goes_to_those_that_have_more(ledger: Ledger) 
     assert await taken(ledger, 10) == {1: 9, 2: 1}
     await fill(ledger, {-3: 20, 4: 1})
     assert await taken(ledger, 15, Turns(5)) == {1: 9, -3: 5, 4: 1}
+
+
+@pytest.mark.req("P-1005")
+async def test_what_goes_to_those_that_have_more_is_due_here(engine: Engine, ledger: Ledger) -> None:
+    """The same group waits in another lane, for another provider, and for a time that somebody has set."""
+    await fill(ledger, {1: 9}, lane=1)
+    await fill(ledger, {1: 9}, provider="other")
+    await fill(ledger, {1: 9, 2: 1})
+    ahead = {"postgres": "due_at + interval '1 h'", "sqlite": "due_at + 3600000"}[engine.dialect]
+    last = f"SELECT max(ticket) FROM due WHERE lane = {LANE} AND provider = '{PROVIDER}' AND grp = 1"  # noqa: S608
+    await engine.execute(f"UPDATE due SET due_at = {ahead} WHERE ticket = ({last})")  # noqa: S608
+    assert await taken(ledger, 14) == {1: 8, 2: 1}
 
 
 @pytest.mark.req("P-1005")
@@ -269,3 +285,34 @@ async def test_a_repeat_beside_a_cancellation_takes_nothing(ledger_dsn: str) -> 
         assert [each.claims for each in await late] == [()]
         (row,) = await engine.execute("SELECT * FROM routes")
         assert (row["status"], row["ticket"]) == ("skipped", None)
+
+
+@pytest.mark.req("P-1003")
+@pytest.mark.parametrize("claim", ["ticket = 77", "claim_token = 77"])
+async def test_what_is_claimed_at_this_moment_is_not_given_back(ledger_dsn: str, claim: str) -> None:
+    """A worker takes the route, and has not committed yet, when nobody waits for it any more."""
+    engine = PostgresEngine(ledger_dsn)
+    async with engine.ledger() as ledger, connected(engine.dsn) as worker:
+        await ledger.enrol([enrolment(route(lane=0), scheduled_for_ms=LATER)])
+        async with worker.transaction():
+            await worker.execute(f"UPDATE routes SET {claim}")  # noqa: S608
+            late = asyncio.create_task(ledger.queue_unclaimed(0, 1))
+            await until_waiting(engine.dsn, 1)
+        assert await late == 0
+        (row,) = await engine.execute("SELECT * FROM routes")
+        assert (row["lane"], row["ticket"] or row["claim_token"]) == (0, 77)
+
+
+@pytest.mark.req("P-1003")
+async def test_a_live_lease_that_is_taken_over_at_this_moment_is_not_renewed(ledger_dsn: str) -> None:
+    engine = PostgresEngine(ledger_dsn)
+    async with engine.ledger() as ledger, connected(engine.dsn) as heir:
+        await ledger.enrol([enrolment(route(channel="sse", provider="sse"))])
+        (held,) = await ledger.claim([want(provider="sse")], 1, "w")
+        async with heir.transaction():
+            await heir.execute("UPDATE routes SET claim_token = claim_token + 1000, lease_owner = 'heir'")
+            before = await heir.fetchval("SELECT next_attempt_at FROM routes")
+            late = asyncio.create_task(ledger.extend([held]))
+            await until_waiting(engine.dsn, 1)
+        assert await late == [held]
+        assert await heir.fetchval("SELECT next_attempt_at FROM routes") == before

@@ -131,6 +131,7 @@ async def test_what_is_not_lost_any_more_stays_where_it_is(engine: Engine, ledge
     assert await engine.rows("routes") == before
     await engine.execute("DELETE FROM due WHERE ticket = (SELECT max(ticket) FROM due)")
     # Its neighbour still waits for the same moment in the same queue.
+    assert await lost(ledger) == [max(tickets)]
     assert (await ledger.put_back(tickets), len(await engine.rows("due"))) == (1, 1)
     assert await ledger.settle([finish(held)]) == [Settled.APPLIED]
 

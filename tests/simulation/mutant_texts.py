@@ -56,7 +56,7 @@ NEAREST: Mapping[str, tuple[str, ...]] = {
     "ticket_anew": ("synchronous", "claim_on_accept", "ticket_paths"),
     "claim_enrolled": ("synchronous", "claim_on_accept", "leases"),
     "queue_unclaimed": ("synchronous", "claim_on_accept", "due"),
-    "extend": ("leases", "backlog", "adoption"),
+    "extend": ("leases", "backlog", "adoption", "lost_tickets"),
     "end_leases": ("leases", "settle"),
     "lost_tickets": ("lost_tickets", "leases"),
     "put_back": ("lost_tickets", "leases"),
