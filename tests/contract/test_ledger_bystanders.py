@@ -97,9 +97,11 @@ async def test_a_settlement_changes_its_own_route(
     before = (await beside(engine, [here.key]), await leases(engine, but=[here.lease]))
     assert await ledger.settle([end(here)]) == [Settled.APPLIED]
     assert (await beside(engine, [here.key]), await leases(engine, but=[here.lease])) == before
+    told = await engine.rows("attempts_told")
     # The repeat of one whose answer was lost; what called nobody left no note of it.
     assert await ledger.settle([end(here)]) == [Settled.APPLIED if end(here).note else Settled.STALE]
     assert (await beside(engine, [here.key]), await leases(engine, but=[here.lease])) == before
+    assert len(await engine.rows("attempts_told")) == len(told)
     assert await ledger.settle([finish(there)]) == [Settled.APPLIED]
 
 

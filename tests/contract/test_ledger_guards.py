@@ -50,6 +50,9 @@ async def test_a_claim_that_an_older_process_holds_in_its_row_takes_a_place_of_i
     assert await ledger.claim([Want(LANE, PROVIDER, 10, Turns(1))], 10, "w") == []
     await ledger.enrol([enrolment(route("another", group=-9))])
     assert len(await ledger.claim([Want(LANE, PROVIDER, 10, Turns(1))], 10, "w")) == 1
+    past = {"postgres": "now() - interval '1 h'", "sqlite": "1"}[engine.dialect]
+    await engine.execute(f"UPDATE routes SET next_attempt_at = {past} WHERE claim_token IS NOT NULL")  # noqa: S608
+    assert await ledger.reset_expired(10) == Reset(), "a claim takes it over, and resets are for live routes"
 
 
 @pytest.mark.req("P-1001")

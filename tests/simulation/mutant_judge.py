@@ -224,7 +224,7 @@ class Judge:
     def _chosen(self, items: list[pytest.Item], mutant: Mutant, *, far: bool) -> list[str]:
         """The tests that use its statement: who missed its neighbours, and the nearest or the others."""
         first = self._missed.get(mutant.statement, [])
-        near = {"controls", "guards", "bystanders", *NEAREST[mutant.statement]}
+        near = {"controls", "guards", "guards_ends", "bystanders", *NEAREST[mutant.statement]}
         name = f"{mutant.engine} {mutant.statement}"
 
         def place(item: pytest.Item) -> tuple[float, float]:
