@@ -119,6 +119,23 @@ async def test_many_are_looked_at_slice_by_slice_and_from_the_first_one_again(
     assert len(await ledger.claim([want()], 100, "w")) + len(await ledger.claim([want()], 100, "w")) == 20
 
 
+@pytest.mark.req("P-1000")
+async def test_what_is_not_lost_any_more_stays_where_it_is(engine: Engine, ledger: Ledger) -> None:
+    """The look may be old: of what it has seen, one is held, one waits in its queue, and one has ended."""
+    await ledger.enrol([enrolment(route("held"), route("waits"), route("ended"), route("lost"))])
+    held, ended = await ledger.claim([want(2)], 2, "w")
+    tickets = [row["ticket"] for row in await engine.rows("routes")]
+    await ledger.settle([finish(ended)])
+    before = await engine.rows("routes")
+    assert await ledger.put_back(tickets) == 0
+    assert await engine.rows("routes") == before
+    await engine.execute("DELETE FROM due WHERE ticket = (SELECT max(ticket) FROM due)")
+    # Its neighbour still waits for the same moment in the same queue.
+    assert await lost(ledger) == [max(tickets)]
+    assert (await ledger.put_back(tickets), len(await engine.rows("due"))) == (1, 1)
+    assert await ledger.settle([finish(held)]) == [Settled.APPLIED]
+
+
 @pytest.mark.req("P-520")
 async def test_two_processes_count_it_once(engine: Engine, ledger: Ledger) -> None:
     await ledger.enrol([enrolment()])

@@ -20,7 +20,19 @@ POSTGRES = (
 STATEMENTS: Mapping[str, tuple[str, ...]] = {"sqlite": SQLITE, "postgres": POSTGRES}
 """Acceptance, claim, lease and settlement; live streams and dead letters have tests of their own."""
 
-_ACCEPT = ("intake", "synchronous", "claim_on_accept", "keys", "timing", "preferences", "waiting", "digests", "skipped")
+_ACCEPT = (
+    "intake",
+    "synchronous",
+    "claim_on_accept",
+    "keys",
+    "timing",
+    "preferences",
+    "waiting",
+    "digests",
+    "skipped",
+    "suppressions",
+    "turns",
+)
 _CLAIM = (
     "backlog",
     "due",
@@ -31,6 +43,7 @@ _CLAIM = (
     "chains",
     "preferences",
     "races",
+    "suppressions",
     "waiting",
 )
 _SETTLE = ("settle", "settle_by_place", "adoption", "told", "leases", "outbox", "history")
@@ -43,7 +56,7 @@ NEAREST: Mapping[str, tuple[str, ...]] = {
     "ticket_anew": ("synchronous", "claim_on_accept", "ticket_paths"),
     "claim_enrolled": ("synchronous", "claim_on_accept", "leases"),
     "queue_unclaimed": ("synchronous", "claim_on_accept", "due"),
-    "extend": ("leases", "backlog", "adoption"),
+    "extend": ("leases", "backlog", "adoption", "lost_tickets"),
     "end_leases": ("leases", "settle"),
     "lost_tickets": ("lost_tickets", "leases"),
     "put_back": ("lost_tickets", "leases"),

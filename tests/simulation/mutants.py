@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +20,7 @@ import msgspec
 from carillon.compose.ledger import parts_needed
 from carillon.ledger.statements import fixed, load
 from tests.simulation.ground import empty_ledger, settings_of
+from tests.simulation.mutant_reasons import UNKNOWN, why
 from tests.simulation.mutant_texts import STATEMENTS, Mutant, mutants_of, mutated
 from tests.simulation.swarm import harsh
 from tests.simulation.world import World
@@ -31,10 +32,13 @@ MISSED = "## Missed"
 SEEDS = range(1, 6)
 DELIVERIES, CRASHES = 200, 4
 MOST_TURNS, PATIENCE_SECONDS = 60_000, 1500.0
-NO_SQL = "no SQL"
+NEAR, NO_SQL = "near", "no SQL"
+"""What tests/simulation/mutant_judge.py says of who has survived the nearest tests only, and of what no engine runs."""
 WORLD = "a world"
-_NOT_ASKED = ("plans", "copy", "from_a17ead2", "from_a452e25", "migrate", "connections", "postgres_silent", "controls")
-"""Files of tests/contract/test_ledger_*.py that look at plans, other releases or connections."""
+JUDGES_PER_CORE = 2
+"""The tests of a ledger wait for its server half of their time."""
+_NOT_ASKED = ("plans", "copy", "from_a17ead2", "from_a452e25", "migrate", "connections", "postgres_silent", "fleet")
+"""Files of tests/contract that look at plans, other releases, connections or processes."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -108,17 +112,23 @@ def judged_by_worlds(mutants: list[Mutant], cores: int) -> Iterator[tuple[Mutant
 # --- tests -----------------------------------------------------------------------------------------------------------
 
 
-def judged_by_tests(mutants: list[Mutant], cores: int, *, near: bool) -> Iterator[tuple[str, Verdict]]:
+def _files() -> Iterator[Path]:
+    """The tests of the ledgers, and the others that run on both engines."""
+    for file in sorted((ROOT / "tests" / "contract").glob("test_*.py")):
+        if file.stem.startswith("test_ledger_") or "engine_fixture()" in file.read_text(encoding="utf-8"):
+            yield file
+
+
+def judged_by_tests(mutants: list[Mutant], killers: list[str], judges: int) -> Iterator[tuple[str, Verdict]]:
     """One pytest for all of them; a verdict is given as soon as there is one."""
-    files = sorted((ROOT / "tests" / "contract").glob("test_ledger_*.py"))
-    asked = [str(file) for file in files if not file.stem.endswith(_NOT_ASKED)]
+    asked = [str(file) for file in _files() if not file.stem.endswith(_NOT_ASKED)]
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder) / "mutants.json"
         given.write_bytes(msgspec.json.encode(mutants))
         out = given.with_suffix(".out")
         out.touch()
         command = [sys.executable, "-m", "pytest", "-p", "tests.simulation.mutant_judge", "-q", "--workers", "0"]
-        command += ["--mutants", str(given), "--judges", str(cores), *(["--near"] if near else [])]
+        command += ["--mutants", str(given), "--judges", str(judges), "--killers", *killers]
         command += ["-m", "not slow", *asked]
         child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
         try:
@@ -142,53 +152,18 @@ def judged_by_tests(mutants: list[Mutant], cores: int, *, near: bool) -> Iterato
 # --- the page --------------------------------------------------------------------------------------------------------
 
 
-_NAMES_ITS_ROUTE = "the ticket alone names the route; the key lets SQLite find the row without a search"
-_NO_COST = "only saves work: what it lets through is refused by the next statement of the transaction"
-_NOT_PLAYED = "worlds have no suppressions, preferences or chains: tests/contract has"
-_TICKET = "the ticket alone names the row; the key lets SQLite find it without a search"
-WHY: Mapping[str, str] = {
-    "take_due: lane = :lane": _TICKET,
-    "take_due: provider = :provider": _TICKET,
-    "take_due: grp = :grp": _TICKET,
-    "take_due: due_at = :due_at": _TICKET,
-    "settle_finished: notification_id = :notification_id": _NAMES_ITS_ROUTE,
-    "settle_finished: route_id = :route_id": _NAMES_ITS_ROUTE,
-    "settle_finished: status IN ('pending', 'failed')": "a route that has ended has no ticket and no token any more",
-    "lapse: next_attempt_at IS NOT NULL": "the same as the status, by a constraint of the table",
-    "lapse: status IN ('pending', 'failed')": "a route that has ended has no ticket any more",
-    "extend: notification_id = :notification_id": _NAMES_ITS_ROUTE,
-    "extend: route_id = :route_id": _NAMES_ITS_ROUTE,
-    "extend: ticket = :token": "tests/contract/test_ledger_controls.py misses it: `extend without its token`",
-    "extend: status IN ('pending', 'failed')": "a route that has ended has no ticket any more",
-    "own_lease: owner = :owner": "a first claim of another process: tests/contract/test_ledger_synchronous.py",
-    "expired: expires_at <= :now": "who loses a lease early keeps the route until its end: a success is adopted",
-    "ripe: r.next_attempt_at IS NOT NULL": "a comparison with nothing is not true either",
-    "queue_tickets: r.next_attempt_at IS NOT NULL": "what has ended has no ticket",
-    "settle_note: notification_id = :notification_id": _NAMES_ITS_ROUTE,
-    "settle_note: route_id = :route_id": _NAMES_ITS_ROUTE,
-}
-"""By statement and condition: why no world misses it."""
-_WHY_STARTS: Mapping[str, str] = {
-    "claim_candidates: s.": _NOT_PLAYED,
-    "claim_candidates: (s.": _NOT_PLAYED,
-    "claim_candidates: p.": _NOT_PLAYED,
-    "claim_candidates: e.": _NOT_PLAYED,
-    "claim_candidates: CASE": _NOT_PLAYED,
-    "claimable: ": _NO_COST,
-}
-
-
 def main() -> int:
     """Judge the mutants of which nothing is known yet, and write the page from all that is known."""
     options = _asked()
     known = {} if options.again else _known()
     mutants = every_mutant(options.engine, options.only)
     over = time.monotonic() + options.minutes * 60
-    todo = [one for one in mutants if one.key not in known]
+    # Those first of which nobody knows why they would survive.
+    todo = sorted((one for one in mutants if one.key not in known), key=lambda one: why(one) != UNKNOWN)
     sys.stdout.write(f"{len(mutants)} mutants, {len(todo)} of them not judged yet\n")
     try:
-        for key, verdict in _judged(todo, options.cores, near=options.near):
-            if verdict.by is not None or not options.near:
+        for key, verdict in _judged(todo, known, options.cores):
+            if verdict.said != NEAR:
                 known[key] = verdict
                 _keep(known)
             _say(key, verdict)
@@ -213,7 +188,6 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--only", nargs="*", default=[], help="these statements")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no other mutant after so long (60)")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--near", action="store_true", help="ask only the nearest tests; who survives is not judged")
     parser.add_argument("--again", action="store_true", help="judge those, too, of which a verdict is known")
     return parser.parse_args()
 
@@ -222,21 +196,23 @@ def _known() -> Verdicts:
     return msgspec.json.decode(KNOWN.read_bytes(), type=Verdicts) if KNOWN.exists() else {}
 
 
-def _judged(todo: list[Mutant], cores: int, *, near: bool) -> Iterator[tuple[str, Verdict]]:
+def _judged(todo: list[Mutant], known: Verdicts, cores: int) -> Iterator[tuple[str, Verdict]]:
     """Worlds first, because they cost less; who survives them, and who is of PostgreSQL, meets the tests."""
     left = [one for one in todo if one.engine != "sqlite"]
     for mutant, verdict in judged_by_worlds([one for one in todo if one.engine == "sqlite"], cores):
         if verdict is None:
-            left.append(mutant)
+            left.insert(0, mutant)
         else:
             yield mutant.key, verdict
     if left:
-        yield from judged_by_tests(left, cores, near=near)
+        told = [(key.split(" ")[1], str(verdict.by)) for key, verdict in known.items()]
+        killers = [f"{statement} {by}" for statement, by in dict.fromkeys(told) if "::" in by]
+        yield from judged_by_tests(left, killers, JUDGES_PER_CORE * cores)
 
 
 def _say(key: str, verdict: Verdict) -> None:
     engine, statement, _, _, condition = key.split(" ", 4)
-    word = "SURVIVES" if verdict.by is None else "killed"
+    word = "killed" if verdict.by else "left" if verdict.said == NEAR else "SURVIVES"
     sys.stdout.write(f"{word:<8} {engine} {statement}: {condition}\n")
     if verdict.by is not None:
         sys.stdout.write(f"         {verdict.by}: {verdict.said}\n")
@@ -258,7 +234,7 @@ def page(before: str, known: Verdicts) -> str:
     lines += ["", "| statement | without | who misses it | what it said |", "| --- | --- | --- | --- |"]
     lines += [f"| {_named(one)} | {_who(verdict)} | {_plain(verdict.said)} |" for one, verdict in judged if verdict.by]
     lines += ["", "## Survivors", "", "| statement | without | why nobody misses it |", "| --- | --- | --- |"]
-    lines += [f"| {_named(one)} | {_why(one)} |" for one, verdict in judged if not verdict.by]
+    lines += [f"| {_named(one)} | {why(one)} |" for one, verdict in judged if not verdict.by]
     return before.partition(MISSED)[0] + "\n".join([*lines, ""])
 
 
@@ -283,12 +259,6 @@ def _plain(text: str) -> str:
 def _cell(text: str) -> str:
     shown = text if len(text) <= 100 else f"{text[:97]}..."
     return f"`{shown}`".replace("|", "\\|")
-
-
-def _why(mutant: Mutant) -> str:
-    name = f"{mutant.statement}: {mutant.condition}"
-    start = next((why for start, why in _WHY_STARTS.items() if name.startswith(start)), "not explained yet")
-    return WHY.get(f"{mutant.engine} {name}", WHY.get(name, start))
 
 
 if __name__ == "__main__":
