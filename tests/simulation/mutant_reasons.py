@@ -96,7 +96,7 @@ WHY: Mapping[str, str] = {
     "put_back: r.status IN ('pending', 'failed')": _ENDED,
     "settle_finished: l.lease_id = ANY ($7::bigint[] || $8::bigint[])": _LOCKS,
     "settle_finished: l.lease_id = locked.lease_id": _LIST,
-    "settle_finished: r.ctid = given.place": "a hint that finds the row without an index: the token alone names the route",
+    "settle_finished: r.ctid = given.place": "a hint that saves a look into an index: the token names the route",
     "settle_finished: r.status IN ('pending', 'failed')": _ENDED,
     "settle: l.lease_id = ANY ($20::bigint[] || $21::bigint[])": _LOCKS,
     "settle: l.lease_id = locked.lease_id": _LIST,
