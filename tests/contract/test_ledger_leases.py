@@ -182,8 +182,8 @@ MUTANTS: Mutants = {
     ),
     "to the end of the queue": (
         test_it_is_claimed_again_before_whatever_came_later,
-        {"reset_expired": ("ELSE r.budget_since END", "ELSE clock.now END")},
-        {"reset_expired": ("ELSE budget_since END", "ELSE :now END")},
+        {"reset_expired": ("ELSE least(r.budget_since, r.next_attempt_at) END", "ELSE clock.now END")},
+        {"reset_expired": ("ELSE min(budget_since, next_attempt_at) END", "ELSE :now END")},
     ),
     "keeping the token": (
         test_a_worker_that_lost_its_lease_changes_nothing_except_by_success,

@@ -39,6 +39,8 @@ HERE = (
     "docs/how-to/choose-the-time.md",
     "docs/how-to/try-another-channel.md",
     "docs/how-to/cancel-and-change.md",
+    "docs/how-to/let-people-choose.md",
+    "docs/how-to/answer-a-persons-requests.md",
     "docs/how-to/limit-rates.md",
     "docs/how-to/send-from-python.md",
     "docs/how-to/use-the-console.md",

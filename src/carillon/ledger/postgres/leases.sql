@@ -45,7 +45,8 @@ RETURNING r.notification_id, r.route_id;
 --   SKIP LOCKED             the holder of the row's lock decides; the next run looks again.
 --   claim_token IS NOT NULL a route is reset once for each lease, so several resetters count nothing twice.
 --   attempt_count           stays: the claim has counted the attempt, so a reset costs none.
---   budget_since            when it was due first: it is claimed again before later routes.
+--   budget_since            when it was due first: it is claimed again before later routes. One that its expiry had made due before
+--                           stays due.
 --   alerted                 the alert is written with the dead letter, as `settle` does.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now

@@ -46,7 +46,8 @@ LIMIT :most;
 -- name: reset_expired
 -- Races: a claim, a late settlement, another process; all of them wait for the end of this transaction.
 --   attempt_count           stays: the claim has counted the attempt, so a reset costs none.
---   budget_since            when it was due first: it is claimed again before later routes.
+--   budget_since            when it was due first: it is claimed again before later routes. One that its expiry had made due before
+--                           stays due.
 UPDATE routes
 SET status = CASE WHEN :spent THEN 'dead_letter' ELSE 'failed' END,
     next_attempt_at = CASE WHEN :spent THEN NULL ELSE min(budget_since, next_attempt_at) END,
