@@ -5,7 +5,6 @@ from playwright.async_api import Browser, expect
 
 from tests.support.browser import new_tab
 from tests.support.console import PATIENCE_MS, PHONE, Console
-from tests.support.process import Program
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -16,7 +15,7 @@ WIDER = """() => [...document.querySelectorAll("body *")]
 
 
 @pytest.mark.req("P-1031")
-async def test_every_operation_is_there_and_fits_a_phone(browser: Browser, program: Program, console: Console) -> None:
+async def test_every_operation_is_there_and_fits_a_phone(browser: Browser, console: Console) -> None:
     document = await console.ask("GET", "/openapi.json")
     known = {one["operationId"] for item in document["paths"].values() for one in item.values()}
     page = await new_tab(browser, console.address)

@@ -231,7 +231,9 @@ def _show(result: Result, spans: Mapping[str, Sequence[float]]) -> None:
         f"{result.delivered:,} of {result.sent:,} delivered, {result.failed:,} failed, {result.waiting:,} still waiting"
     )
     rates = f"{result.accepted_per_second:,.0f} accepted and {result.delivered_per_second:,.0f} delivered a second"
-    console.print(f"{told}; {rates}, against {result.against}", markup=False, highlight=False, soft_wrap=not console.is_terminal)
+    console.print(
+        f"{told}; {rates}, against {result.against}", markup=False, highlight=False, soft_wrap=not console.is_terminal
+    )
     if result.first_error is not None:
         refused = counted(result.refused, "was", "were")
         console.print(f"{refused} refused, the first with: {result.first_error}", markup=False)
