@@ -36,6 +36,22 @@ async def test_letters_in_a_field_are_letters(console: Console) -> None:
     await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+@pytest.mark.req("P-1032")
+async def test_escape_clears_a_search_and_then_leaves_it(console: Console) -> None:
+    page = await console.open("notifications")
+    field = page.get_by_label("Search", exact=True)
+    await page.keyboard.press("/")
+    await page.keyboard.type("gd")
+    await page.keyboard.press("Escape")
+    await expect(field).to_have_value("")
+    await expect(field).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(page.locator("main")).to_be_focused()
+    for key in "gd":
+        await page.keyboard.press(key)
+    await expect(page.locator("main h1")).to_have_text("Dead letters")
+
+
 @pytest.mark.req("P-641")
 async def test_a_page_comes_with_one_script_and_one_style_sheet(console: Console) -> None:
     page = await console.open("audit")

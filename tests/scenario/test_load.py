@@ -114,8 +114,10 @@ def test_its_time_is_bounded(url: str, program: Program) -> None:
     assert json.loads(cut.stdout)["delivered"] < 3
 
 
-@pytest.mark.req("P-622")
-@pytest.mark.parametrize(("sent", "named"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+@pytest.mark.req("P-622", "P-1033")
+@pytest.mark.parametrize(
+    ("sent", "named"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")]
+)
 def test_what_was_seen_before_the_signal_is_told(program: Program, url: str, sent: signal.Signals, named: str) -> None:
     before = total(program)
     # Tests that run in the background inherit an ignored SIGINT; a user's terminal does not ignore it.

@@ -157,7 +157,7 @@ def metrics(table: dict[str, Instrument] | None = None) -> dict[str, tuple[str, 
 
 
 def drill_fields() -> set[str]:
-    return {field.name for field in msgspec.structs.fields(Drill)}
+    return {field.encode_name for field in msgspec.structs.fields(Drill)}
 
 
 def send_fields() -> set[str]:

@@ -208,16 +208,17 @@ def _run(plan: LoadPlan, address: str, token: str | None, *, quiet: bool) -> Loa
 
 @contextmanager
 def _ended_as_by_hand() -> Iterator[None]:
-    """A job that runs out of time ends with SIGTERM: what was seen until then is printed, as after Ctrl-C."""
+    """What was seen is printed, and no instance stays behind, also after SIGTERM and after a terminal was closed."""
 
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt("SIGTERM")
+    def stop(number: int, _: object) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _show(result: Result, spans: Mapping[str, Sequence[float]]) -> None:
@@ -231,7 +232,9 @@ def _show(result: Result, spans: Mapping[str, Sequence[float]]) -> None:
         f"{result.delivered:,} of {result.sent:,} delivered, {result.failed:,} failed, {result.waiting:,} still waiting"
     )
     rates = f"{result.accepted_per_second:,.0f} accepted and {result.delivered_per_second:,.0f} delivered a second"
-    console.print(f"{told}; {rates}, against {result.against}", markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        f"{told}; {rates}, against {result.against}", markup=False, highlight=False, soft_wrap=not console.is_terminal
+    )
     if result.first_error is not None:
         refused = counted(result.refused, "was", "were")
         console.print(f"{refused} refused, the first with: {result.first_error}", markup=False)

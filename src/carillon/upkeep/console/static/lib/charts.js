@@ -31,7 +31,8 @@ const LEVELS = [0, 0.5, 1];
 export function chart(label, first = null) {
   const drawing = h("svg:svg", { class: "chart", role: "img", "aria-label": label });
   const tip = h("div", { class: "tip", "aria-hidden": "true", hidden: true });
-  const legend = h("span", { class: "row" });
+  // A long time in a large ledger takes seconds to count: an empty frame would look like nothing.
+  const legend = h("span", { class: "row" }, first ? null : h("span", { class: "quiet", text: "Counting…" }));
   const rows = h("div", {});
   const details = h("details", { ontoggle: () => tabled() }, h("summary", { text: "as a table" }), rows);
   const figure = h("figure", { class: "figure" }, drawing, tip, h("figcaption", {}, legend, details));

@@ -32,6 +32,7 @@ export function listen(pages, always) {
   const going = () => new Map(shown(pages()).filter((one) => one.key).map((one) => [one.key, one]));
   const all = { "?": ["show the keys", () => help(pages, always)], ...always, j: ["next row", () => step(1)], k: ["row before", () => step(-1)] };
   addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && leaves(event.target)) return document.getElementById("main").focus();
     if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target) || document.querySelector("dialog[open]")) return;
     const waiting = Date.now() - after < PATIENCE_MS;
     after = 0;
@@ -43,6 +44,11 @@ export function listen(pages, always) {
     } else if (event.key === "g") after = Date.now();
   });
   document.getElementById("keys").onclick = () => help(pages, always);
+}
+
+/** The browser clears a search field on Escape; who has cleared it wants the keys back. */
+function leaves(element) {
+  return element.type === "search" && !element.value && !document.querySelector("dialog[open]");
 }
 
 function typing(element) {
@@ -65,6 +71,6 @@ function help(pages, always) {
   show("Keys",
     section("On this page", [...own].map(([key, [words]]) => line(key, words))),
     section("Everywhere", [line("?", "show the keys"), ...Object.entries(always).map(([key, [words]]) => line(key, words)),
-      line("j", "next row"), line("k", "row before"), line("Enter", "open the row"), line("Esc", "close a dialog")]),
+      line("j", "next row"), line("k", "row before"), line("Enter", "open the row"), line("Esc", "close a dialog, clear or leave a search")]),
     section("Go to", shown(pages()).filter((one) => one.key).map((one) => line(`g ${one.key}`, one.title))));
 }
