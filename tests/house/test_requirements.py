@@ -10,7 +10,7 @@ from tests.support.sources import tree_of
 def test_known_ids_are_unique_and_well_formed() -> None:
     known = known_ids()
     assert len(known) == len(set(known))
-    assert not [name for name in known if not re.fullmatch(r"(G|S[0-4])-\d{2,3}|X[0-4]-\d{1,3}|P-\d{2,3}", name)]
+    assert not [name for name in known if not re.fullmatch(r"(G|S[0-4])-\d{2,3}|X[0-4]-\d{1,3}|P-\d{2,4}", name)]
 
 
 def test_every_id_beyond_the_numbered_ones_says_what_it_asks_and_is_carried() -> None:

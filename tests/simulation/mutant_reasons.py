@@ -19,6 +19,7 @@ _CALLER = "the caller takes its own from the answer"
 _LOCKS = "locks more than it changes: others wait a moment longer"
 _AGAIN = "the update behind it asks again"
 _NO_LEASE = "the claim of a live route names no lease"
+_CHANGED = "PostgreSQL does not delete what the same statement has changed; which comes first it does not promise"
 _LIST = "the list of leases alone names them; the join keeps the order of the locks"
 _LOST = "the ticket alone names the place in the queue; the rest lets an index be used"
 
@@ -95,10 +96,12 @@ WHY: Mapping[str, str] = {
     "put_back: r.next_attempt_at IS NOT NULL": _DUE,
     "put_back: r.status IN ('pending', 'failed')": _ENDED,
     "settle_finished: l.lease_id = ANY ($7::bigint[] || $8::bigint[])": _LOCKS,
+    "settle_finished: l.lease_id = ANY ($7::bigint[])": _CHANGED,
     "settle_finished: l.lease_id = locked.lease_id": _LIST,
-    "settle_finished: r.ctid = given.place": "a hint that finds the row without an index: the token alone names the route",
+    "settle_finished: r.ctid = given.place": "a hint that saves the index: the token alone names the route",
     "settle_finished: r.status IN ('pending', 'failed')": _ENDED,
     "settle: l.lease_id = ANY ($20::bigint[] || $21::bigint[])": _LOCKS,
+    "settle: l.lease_id = ANY ($20::bigint[])": _CHANGED,
     "settle: l.lease_id = locked.lease_id": _LIST,
     "settle: a.notification_id = judged.notification_id": _TOKEN,
     "postgres settle: r.notification_id = judged.notification_id 2": _TOKEN,
@@ -108,6 +111,7 @@ WHY: Mapping[str, str] = {
 """By statement and condition."""
 WHY_STARTS: Mapping[str, str] = {
     "claimable: ": _COST,
+    "claim_enrolled: l.tickets && ": _LOCKS,
 }
 
 
