@@ -6,7 +6,7 @@ from tests.simulation.mutant_texts import Mutant
 
 _TOKEN = "the token alone names the route; the key finds its row without a search"
 _TICKET = "the ticket alone names the row; the key finds it without a search"
-_ENDED = "what has ended has neither token nor ticket: a trigger of `routes` takes them"
+_ENDED = "whatever ends a route takes its token and its ticket, the statement itself or a trigger"
 _DUE = "what has ended has no time, by a constraint, and no ticket; the condition lets an index be used"
 _COST = "saves work: what it lets through is refused or found empty by the next look"
 _PLACES = "a claim in a row of a group with a cap is never in the turns: the condition lets an index be used"
