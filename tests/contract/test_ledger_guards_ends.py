@@ -120,6 +120,7 @@ async def test_a_second_word_on_an_attempt_changes_nothing(engine: Engine, ledge
     await ledger.enrol([enrolment()])
     (claim,) = await ledger.claim([want()], 1, "w")
     assert await ledger.settle([retry(claim)]) == [Settled.APPLIED]
+    assert await engine.rows("leases") == [], "nothing is left of it"
     before = await stored(engine)
     assert await ledger.settle([bury(claim)]) == [Settled.STALE]
     assert await ledger.settle([retry(claim)]) == [Settled.APPLIED], "the repeat of one whose answer was lost"
@@ -166,3 +167,29 @@ async def test_what_was_redriven_may_die_a_second_time(engine: Engine, ledger: L
         assert await ledger.settle([bury(claim)]) == [Settled.APPLIED]
         assert len(await engine.rows("dead_letters")) == 1
         await redrive(ledger, claim.key)
+
+
+@pytest.mark.req("P-1008")
+async def test_a_letter_that_a_hand_has_left_fails_no_second_death(engine: Engine, ledger: Ledger) -> None:
+    """A redrive takes the letter away; who opens a route by hand may forget it."""
+    opened = f"UPDATE routes SET status = 'failed', attempt_count = 0, next_attempt_at = {PAST[engine.dialect]}"  # noqa: S608
+    await ledger.enrol([enrolment(route("ann"), route("bob", channel="sse", provider="sse", max_attempts=1))])
+    for _ in range(2):
+        mail, stream = sorted(await ledger.claim([want(), LIVE], 2, "w"), key=lambda claim: claim.channel)
+        assert await ledger.settle([bury(mail)]) == [Settled.APPLIED], stream
+        await run_out(engine)
+        assert await ledger.reset_expired(10) == Reset(1, 1)
+        assert len(await engine.rows("dead_letters")) == 2
+        await engine.execute(opened)
+
+
+@pytest.mark.req("P-1008")
+@pytest.mark.parametrize(("alert_from", "alerts"), [(LANE, 1), (LANE + 1, 0)])
+async def test_a_live_route_that_dies_of_its_leases_alerts_in_its_lanes(
+    engine: Engine, alert_from: int, alerts: int
+) -> None:
+    async with engine.ledger(alerts=True, alert_from=alert_from) as ledger:
+        await live(ledger, 1)
+        await run_out(engine)
+        assert await ledger.reset_expired(10) == Reset(1, 1)
+        assert len(await engine.rows("outbox")) == alerts

@@ -62,6 +62,13 @@ class Judged(msgspec.Struct):
     said: str = ""
 
 
+class _Given(msgspec.Struct):
+    """What is to be judged, and of it the keys of those that have met the nearest tests already."""
+
+    todo: list[Mutant]
+    met: set[str]
+
+
 class _Failures:
     """Remembers whether a test failed, and what it said."""
 
@@ -121,10 +128,11 @@ class Judge:
 
     def __init__(self, config: pytest.Config) -> None:
         file = Path(config.option.mutants)
-        self._todo = msgspec.json.decode(file.read_bytes(), type=list[Mutant])[::-1]
-        self._survive: list[Mutant] = []
+        given = msgspec.json.decode(file.read_bytes(), type=_Given)
+        self._todo = [mutant for mutant in given.todo if mutant.key not in given.met][::-1]
+        self._survive = [mutant for mutant in given.todo if mutant.key in given.met]
         """Who has met the nearest tests."""
-        self._engines = {mutant.engine for mutant in self._todo}
+        self._engines = {mutant.engine for mutant in given.todo}
         self._out = file.with_suffix(".out")
         self._judges = config.option.judges
         self._running: dict[Connection, _Running] = {}

@@ -6,10 +6,8 @@ from tests.simulation.mutant_texts import Mutant
 
 _TOKEN = "the token alone names the route; the key finds its row without a search"
 _TICKET = "the ticket alone names the row; the key finds it without a search"
-_ENDED = "what has ended has neither token nor ticket: a trigger of `routes` takes them"
-_DUE = (
-    "an open route has a time and no other has one, by a constraint of the table; the condition lets an index be used"
-)
+_ENDED = "whatever ends a route takes its token and its ticket, the statement itself or a trigger"
+_DUE = "what has ended has no time, by a constraint, and no ticket; the condition lets an index be used"
 _COST = "saves work: what it lets through is refused or found empty by the next look"
 _PLACES = "a claim in a row of a group with a cap is never in the turns: the condition lets an index be used"
 _SUPPRESSIONS = "asks once whether there are suppressions at all, which saves a look for each route"
@@ -19,6 +17,7 @@ _CALLER = "the caller takes its own from the answer"
 _LOCKS = "locks more than it changes: others wait a moment longer"
 _AGAIN = "the update behind it asks again"
 _NO_LEASE = "the claim of a live route names no lease"
+_CHANGED = "PostgreSQL does not delete what the same statement has changed; which comes first it does not promise"
 _LIST = "the list of leases alone names them; the join keeps the order of the locks"
 _LOST = "the ticket alone names the place in the queue; the rest lets an index be used"
 
@@ -95,10 +94,12 @@ WHY: Mapping[str, str] = {
     "put_back: r.next_attempt_at IS NOT NULL": _DUE,
     "put_back: r.status IN ('pending', 'failed')": _ENDED,
     "settle_finished: l.lease_id = ANY ($7::bigint[] || $8::bigint[])": _LOCKS,
+    "settle_finished: l.lease_id = ANY ($7::bigint[])": _CHANGED,
     "settle_finished: l.lease_id = locked.lease_id": _LIST,
-    "settle_finished: r.ctid = given.place": "a hint that saves a look into an index: the token names the route",
+    "settle_finished: r.ctid = given.place": "a hint that saves the index: the token alone names the route",
     "settle_finished: r.status IN ('pending', 'failed')": _ENDED,
     "settle: l.lease_id = ANY ($20::bigint[] || $21::bigint[])": _LOCKS,
+    "settle: l.lease_id = ANY ($20::bigint[])": _CHANGED,
     "settle: l.lease_id = locked.lease_id": _LIST,
     "settle: a.notification_id = judged.notification_id": _TOKEN,
     "postgres settle: r.notification_id = judged.notification_id 2": _TOKEN,
@@ -108,6 +109,7 @@ WHY: Mapping[str, str] = {
 """By statement and condition."""
 WHY_STARTS: Mapping[str, str] = {
     "claimable: ": _COST,
+    "claim_enrolled: l.tickets && ": _LOCKS,
 }
 
 

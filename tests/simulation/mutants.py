@@ -119,12 +119,14 @@ def _files() -> Iterator[Path]:
             yield file
 
 
-def judged_by_tests(mutants: list[Mutant], killers: list[str], judges: int) -> Iterator[tuple[str, Verdict]]:
+def judged_by_tests(
+    mutants: list[Mutant], met: list[str], killers: list[str], judges: int
+) -> Iterator[tuple[str, Verdict]]:
     """One pytest for all of them; a verdict is given as soon as there is one."""
     asked = [str(file) for file in _files() if not file.stem.endswith(_NOT_ASKED)]
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder) / "mutants.json"
-        given.write_bytes(msgspec.json.encode(mutants))
+        given.write_bytes(msgspec.json.encode({"todo": mutants, "met": met}))
         out = given.with_suffix(".out")
         out.touch()
         command = [sys.executable, "-m", "pytest", "-p", "tests.simulation.mutant_judge", "-q", "--workers", "0"]
@@ -159,19 +161,22 @@ def main() -> int:
     mutants = every_mutant(options.engine, options.only)
     over = time.monotonic() + options.minutes * 60
     # Those first of which nobody knows why they would survive.
-    todo = sorted((one for one in mutants if one.key not in known), key=lambda one: why(one) != UNKNOWN)
+    todo = sorted((one for one in mutants if not _ended(known.get(one.key))), key=lambda one: why(one) != UNKNOWN)
     sys.stdout.write(f"{len(mutants)} mutants, {len(todo)} of them not judged yet\n")
     try:
         for key, verdict in _judged(todo, known, options.cores):
-            if verdict.said != NEAR:
-                known[key] = verdict
-                _keep(known)
+            known[key] = verdict
+            _keep(known)
             _say(key, verdict)
             if time.monotonic() > over:
                 break
     finally:
         PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), _keep(known)), encoding="utf-8")
     return 0
+
+
+def _ended(verdict: Verdict | None) -> bool:
+    return verdict is not None and verdict.said != NEAR
 
 
 def _keep(known: Verdicts) -> Verdicts:
@@ -198,8 +203,10 @@ def _known() -> Verdicts:
 
 def _judged(todo: list[Mutant], known: Verdicts, cores: int) -> Iterator[tuple[str, Verdict]]:
     """Worlds first, because they cost less; who survives them, and who is of PostgreSQL, meets the tests."""
-    left = [one for one in todo if one.engine != "sqlite"]
-    for mutant, verdict in judged_by_worlds([one for one in todo if one.engine == "sqlite"], cores):
+    met = {key for key, verdict in known.items() if verdict.said == NEAR}
+    fresh = [one for one in todo if one.engine == "sqlite" and one.key not in met]
+    left = [one for one in todo if one not in fresh]
+    for mutant, verdict in judged_by_worlds(fresh, cores):
         if verdict is None:
             left.insert(0, mutant)
         else:
@@ -207,7 +214,7 @@ def _judged(todo: list[Mutant], known: Verdicts, cores: int) -> Iterator[tuple[s
     if left:
         told = [(key.split(" ")[1], str(verdict.by)) for key, verdict in known.items()]
         killers = [f"{statement} {by}" for statement, by in dict.fromkeys(told) if "::" in by]
-        yield from judged_by_tests(left, killers, JUDGES_PER_CORE * cores)
+        yield from judged_by_tests(left, sorted(met), killers, JUDGES_PER_CORE * cores)
 
 
 def _say(key: str, verdict: Verdict) -> None:
@@ -225,17 +232,23 @@ def page(before: str, known: Verdicts) -> str:
     judged = [(one, known[one.key]) for one in mutants if one.key in known]
     lines = [MISSED, ""]
     for engine in STATEMENTS:
-        own = [verdict for one, verdict in judged if one.engine == engine]
+        own = [verdict for one, verdict in judged if one.engine == engine and _ended(verdict)]
+        near = sum(one.engine == engine and not _ended(verdict) for one, verdict in judged)
         missed = sum(verdict.by is not None for verdict in own)
         every = sum(one.engine == engine for one in mutants)
         lines.append(
-            f"- {_TITLES[engine]}: {every} conditions, {len(own)} judged, {missed} missed, {len(own) - missed} not."
+            f"- {_TITLES[engine]}: {every} conditions, {len(own)} judged, {missed} missed, {len(own) - missed} not;"
+            f" {near} have met only the nearest tests, which do not miss them."
         )
     lines += ["", "| statement | without | who misses it | what it said |", "| --- | --- | --- | --- |"]
     lines += [f"| {_named(one)} | {_who(verdict)} | {_plain(verdict.said)} |" for one, verdict in judged if verdict.by]
     lines += ["", "## Survivors", "", "| statement | without | why nobody misses it |", "| --- | --- | --- |"]
-    lines += [f"| {_named(one)} | {why(one)} |" for one, verdict in judged if not verdict.by]
+    lines += [f"| {_named(one)} | {why(one)}{_only(verdict)} |" for one, verdict in judged if not verdict.by]
     return before.partition(MISSED)[0] + "\n".join([*lines, ""])
+
+
+def _only(verdict: Verdict) -> str:
+    return "" if _ended(verdict) else " (the nearest tests)"
 
 
 _TITLES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
