@@ -11,14 +11,12 @@ _DUE = "what has ended has no time, by a constraint, and no ticket; the conditio
 _COST = "saves work: what it lets through is refused or found empty by the next look"
 _PLACES = "a claim in a row of a group with a cap is never in the turns: the condition lets an index be used"
 _SUPPRESSIONS = "asks once whether there are suppressions at all, which saves a look for each route"
-_TYPES = "always true: it names parameters that the statement has without caps, too"
 _FENCE = "a fence where no place is free: another process that asks at that moment asks once more"
 _CALLER = "the caller takes its own from the answer"
 _LOCKS = "locks more than it changes: others wait a moment longer"
 _AGAIN = "the update behind it asks again"
 _NO_LEASE = "the claim of a live route names no lease"
 _CHANGED = "PostgreSQL does not delete what the same statement has changed; which comes first it does not promise"
-_LIST = "the list of leases alone names them; the join keeps the order of the locks"
 _LOST = "the ticket alone names the place in the queue; the rest lets an index be used"
 
 UNKNOWN = "not explained yet"
@@ -69,7 +67,6 @@ WHY: Mapping[str, str] = {
     "claim: r.status IN ('pending', 'failed')": _ENDED,
     "claim: r.grp < 0": _PLACES,
     "claim: r.turn IS NULL": _PLACES,
-    "claim: cardinality($14::text[]) = cardinality($15::bigint[])": _TYPES,
     "claim: nth <= free": _FENCE,
     "claim: places.free IS NOT NULL": "the fence of a group without a cap is asked for by nobody",
     "claim: (SELECT rows FROM lacking) > 0": _COST,
@@ -94,13 +91,11 @@ WHY: Mapping[str, str] = {
     "put_back: r.next_attempt_at IS NOT NULL": _DUE,
     "put_back: r.status IN ('pending', 'failed')": _ENDED,
     "settle_finished: l.lease_id = ANY ($7::bigint[] || $8::bigint[])": _LOCKS,
-    "settle_finished: l.lease_id = ANY ($7::bigint[])": _CHANGED,
-    "settle_finished: l.lease_id = locked.lease_id": _LIST,
+    "settle_finished: (lease_id IN (SELECT unnest($7::bigint[]))) IS TRUE": _CHANGED,
     "settle_finished: r.ctid = given.place": "a hint that saves the index: the token alone names the route",
     "settle_finished: r.status IN ('pending', 'failed')": _ENDED,
     "settle: l.lease_id = ANY ($20::bigint[] || $21::bigint[])": _LOCKS,
-    "settle: l.lease_id = ANY ($20::bigint[])": _CHANGED,
-    "settle: l.lease_id = locked.lease_id": _LIST,
+    "settle: (lease_id IN (SELECT unnest($20::bigint[]))) IS TRUE": _CHANGED,
     "settle: a.notification_id = judged.notification_id": _TOKEN,
     "postgres settle: r.notification_id = judged.notification_id 2": _TOKEN,
     "postgres settle: r.route_id = judged.route_id 2": _TOKEN,
