@@ -10,7 +10,6 @@ import pytest
 from tests.support.listo_stand import EMAIL, SECRET, Listo, stand_fixture, token
 from tests.support.listo_templates import post, text
 from tests.support.process import run_carillon
-from tests.support.waiting import wait_until
 
 listo = stand_fixture(start=False, JWT_SECRET_KEY=SECRET)
 
@@ -75,6 +74,7 @@ def test_strictness_needs_to_know_the_locales(listo: Listo) -> None:
 
 
 @pytest.mark.req("S2-110")
+@pytest.mark.req("P-1084")
 def test_a_folder_is_pushed_and_used_by_a_running_process(listo: Listo) -> None:
     listo.start()
     own = listo.folder / "own"
@@ -88,27 +88,22 @@ def test_a_folder_is_pushed_and_used_by_a_running_process(listo: Listo) -> None:
         {"templateKey": "receipt", "channel": "email", "locale": "en-US", "version": 1, "written": True}
     ]
     listo.until_rows("SELECT version FROM templates", lambda rows: len(rows) == 1)
-    _until_said(listo, "Dear Ada")
+    assert _said(listo) == "Dear Ada", "a push returns when every process has read it"
     again = command(listo, "templates", "push", str(own), "-b", "listo")
     assert "0 written, 1 unchanged" in again.stdout
     write(own, "receipt/en-US/email/text.tmpl", "Hello {{name}}\n")
+    assert _said(listo) == "Dear Ada"
     assert "version 2" in command(listo, "templates", "push", str(own), "-b", "listo").stdout
-    _until_said(listo, "Hello Ada")
+    assert _said(listo) == "Hello Ada"
     listed = json.loads(command(listo, "templates", "list", "-b", "listo", "--json").stdout)
     assert [(one["templateKey"], one["version"]) for one in listed["items"]] == [("receipt", 2)]
     assert "receipt" in command(listo, "templates", "list", "-b", "listo").stdout
 
 
-def _until_said(listo: Listo, wanted: str) -> None:
-    """Another process's write is seen within a second."""
-
-    def said() -> bool:
-        reply = listo.send("receipt", "email", data={"name": "Ada"}, headers=ADMIN)
-        if reply.status != 202:
-            return False
-        return bool(listo.story(reply.body["notificationId"], ADMIN)["routes"][0]["message"]["text"] == wanted)
-
-    wait_until(said, timeout=40, what=wanted)
+def _said(listo: Listo) -> str:
+    reply = listo.send("receipt", "email", data={"name": "Ada"}, headers=ADMIN)
+    assert reply.status == 202, reply.body
+    return str(listo.story(reply.body["notificationId"], ADMIN)["routes"][0]["message"]["text"])
 
 
 @pytest.mark.req("S2-110")

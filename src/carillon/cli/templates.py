@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -28,7 +29,7 @@ from carillon.domain.templates import Draft, StoredTemplate, gaps, warnings
 from carillon.intake.jinja.formats import Person
 from carillon.intake.parts import previewed, too_many_segments
 from carillon.intake.render import render_message
-from carillon.intake.templates import FileTemplates
+from carillon.intake.templates import FRESH_SECONDS, FileTemplates
 from carillon.system import SystemClock, new_id
 
 app = typer.Typer(help="Check, compare, push, pull, preview and list templates.", no_args_is_help=True)
@@ -85,19 +86,25 @@ def push(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be written, and write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the templates of a folder into the ledger, all or none; an unchanged template gets no new version."""
+    """Write the templates of a folder into the ledger, all or none; an unchanged template gets no new version.
+
+    It returns when every running process uses them, a second later.
+    """
     settings = load(blueprint, config)
     drafts = _drafts(folder, settings, tenant)
     work = partial(_push, drafts=drafts, locale=settings.locale.default, dry_run=dry_run)
     # A dry run does not create a ledger either: every template would be new in it.
     told = (read_ledger(settings, work) or asyncio.run(work(None))) if dry_run else with_ledger(settings, work)
+    written = sum(item["written"] for item in told)
+    if written and not dry_run:
+        # What comes next, a `test-send` in the same script, must not get the texts of before.
+        time.sleep(FRESH_SECONDS)
     if as_json:
         print_json({"items": told, "dryRun": dry_run})
         return
     for item in told:
         if item["written"]:
             typer.echo(f"{item['templateKey']}/{item['locale']}/{item['channel']}: version {item['version']}")
-    written = sum(item["written"] for item in told)
     typer.echo(f"{written} written, {len(told) - written} unchanged" + (" (dry run)" if dry_run else ""))
 
 

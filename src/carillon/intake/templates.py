@@ -142,6 +142,10 @@ class TemplateSet(NamedTuple):
     category: str | None = None
 
 
+FRESH_SECONDS = 1.0
+"""So long a process goes by the templates that it has read; after that it knows what another process has stored."""
+
+
 class StoredTemplates:
     """Satisfies Templates; reads the ledger's revision once in `fresh_seconds`, and templates only after a change."""
 
@@ -152,7 +156,7 @@ class StoredTemplates:
         clock: Clock,
         *,
         composer: Composer | None = None,
-        fresh_seconds: float = 1.0,
+        fresh_seconds: float = FRESH_SECONDS,
         most: int = 10_000,
     ) -> None:
         self._composer = composer or Composer()
