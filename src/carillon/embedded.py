@@ -2,8 +2,7 @@
 
 import asyncio
 import os
-import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -11,42 +10,39 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from carillon.border import fault
-from carillon.client import Accepted, Explanation, Item, Notification, Rejected, SkippedRoute, WaitingCount
-from carillon.client.wire import waiting_body
+from carillon.client import Accepted, ApiRequest, Item, Notification, Rejected, SkippedRoute
+from carillon.client.calls import AsyncCalls
 from carillon.compose import Ledger, Program
-from carillon.compose.from_settings import categories
 from carillon.compose.intake import IntakePart
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.providers import ProvidersPart
-from carillon.compose.receipts import receipt_rules
 from carillon.config.reading import load
 from carillon.domain.errors import BadIntent, CarillonError
 from carillon.domain.intents import Intent
 from carillon.doors.http.wire import Context, SendBody, reach_named, skipped_routes, to_intent
+from carillon.in_process import InProcessExchange
 from carillon.providers.sandbox import Sandbox
 from carillon.system import new_id
 from carillon.upkeep.api.notifications_wire import notification_view
-from carillon.upkeep.api.preferences import change_of, said_in_python
-from carillon.upkeep.api.receipts import ReceiptBody, receipt_of
-from carillon.upkeep.api.waiting import WaitingSelection, WaitingTimes, cancel_waiting, change_waiting
-from carillon.web import Problem
-from carillon.web.request import convert
 
 POLL_SECONDS = 0.05
 EMBEDDED = "embedded"
 """The actor in the audit trail."""
-Selected = TypeVar("Selected", bound=WaitingSelection)
+Answered = TypeVar("Answered")
 
 
-class Embedded:
-    """The result of `carillon.open`; use it with `async with`."""
+class Embedded(AsyncCalls):
+    """The result of `carillon.open`; use it with `async with`. It has the calls of the client."""
 
     def __init__(self, where: str, *, config: Path | None, blueprint: str | None, environ: Mapping[str, str]) -> None:
         url = where if "://" in where else f"sqlite:///{Path(where).absolute()}"
-        self._settings = load(blueprint, config, {**environ, "DATABASE_URL": url})
+        # Nobody listens here, so no link may name this program's port.
+        own = {"DATABASE_URL": url, "CARILLON_HTTP__PORT": "0"}
+        self._settings = load(blueprint, config, {**environ, **own})
         self._stop = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._program: Program | None = None
+        self._api: InProcessExchange | None = None
 
     async def __aenter__(self) -> Self:
         ready = asyncio.Event()
@@ -66,6 +62,19 @@ class Embedded:
         self._stop.set()
         if self._running is not None:
             await self._running
+
+    async def run(self, asked: ApiRequest[Answered]) -> Answered:
+        if self._api is None:
+            # Most programs only send: the endpoints are made for the first other call.
+            self._api = InProcessExchange(self.program.api(EMBEDDED))
+        return await self._api.run(asked)
+
+    async def preference_link(self, user_id: str, tenant_id: str | None = None) -> str:
+        """As carillon.client.Client.preference_link: another process serves the page, and `consent.url` names it."""
+        if self._settings.consent.url is None:
+            said = "consent.url: an embedded Carillon serves no page; write the URL of the process that does"
+            raise Rejected(409, "CONFLICT", said, {})
+        return await super().preference_link(user_id, tenant_id)
 
     @property
     def program(self) -> Program:
@@ -98,28 +107,6 @@ class Embedded:
             ),
         )
 
-    async def explain(self, template_key: str, /, **about: Any) -> Explanation:  # noqa: ANN401 - fields of Item
-        """What would happen to the notification, gate by gate; nothing is sent."""
-        try:
-            intent = _intent(Item(template_key=template_key, **about))
-        except BadIntent as error:
-            raise Rejected(400, error.code, str(error), {"field": error.field}) from None
-        return await self.program.part(IntakePart).explainer().explain(intent, {"mode": "queued"})
-
-    async def cancel(self, notification_id: str) -> int:
-        """Cancel the routes that no worker has claimed; returns their number."""
-        return await self._ledger.cancel(notification_id)
-
-    async def cancel_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
-        """As carillon.client.Client.cancel_waiting."""
-        body = _said(WaitingSelection, {**selected, "dry_run": dry_run})
-        return await _checked(cancel_waiting(self._ledger, body, EMBEDDED))
-
-    async def change_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
-        """As carillon.client.Client.change_waiting."""
-        body = _said(WaitingTimes, {**selected, "dry_run": dry_run})
-        return await _checked(change_waiting(self._ledger, body, time.time(), EMBEDDED))
-
     async def get(self, notification_id: str) -> Notification | None:
         """The notification as it stands now, with every attempt."""
         story = await self._ledger.story(notification_id, None)
@@ -133,35 +120,6 @@ class Embedded:
                 if found is not None and found.finished:
                     return found
                 await asyncio.sleep(POLL_SECONDS)
-
-    async def report(self, notification_id: str, kind: str, **about: str) -> str:
-        """Report that a person got, read or acknowledged a message, by `channel` or `route_id`; returns the effect."""
-        story = await self._ledger.story(notification_id, None)
-        if story is None:
-            raise Rejected(404, "NOT_FOUND", "there is no notification with this id", {})
-        try:
-            body = msgspec.convert({"kind": kind, **{_camel(name): word for name, word in about.items()}}, ReceiptBody)
-            receipt = receipt_of(story, body, None)
-        except msgspec.ValidationError as error:
-            wrong = fault(error, ReceiptBody)
-            raise Rejected(400, "VALIDATION_ERROR", wrong.sentence, {"field": wrong.field}) from None
-        except Problem as problem:
-            raise Rejected(409, problem.code, str(problem), {}) from None
-        rules = receipt_rules(self._settings, self.program.part(LedgerPart).chains)
-        (taken,) = await self._ledger.take_receipts([receipt], rules)
-        return str(taken.effect)
-
-    async def prefer(self, user_id: str, tenant_id: str | None = None, **wishes: Any) -> None:  # noqa: ANN401 - fields
-        """Change a person's preferences; `wishes` are the fields of PreferenceChange; raises Rejected."""
-        replace = bool(wishes.pop("replace", False))
-        known = categories(self._settings).of(tenant_id)
-        try:
-            change = change_of(
-                said_in_python(wishes), known, tuple(self._settings.preferences.holidays), replace=replace
-            )
-        except Problem as problem:
-            raise _rejected(problem) from None
-        await self._ledger.change_preferences(tenant_id, user_id, change)
 
     async def hasten(self, seconds: float) -> int:
         """Make waiting routes due earlier by so many seconds; for tests and drills."""
@@ -200,30 +158,6 @@ def _intent(item: Item) -> Intent:
         accept_language=None,
     )
     return to_intent(body, context)
-
-
-def _said(kind: type[Selected], selected: Mapping[str, Any]) -> Selected:
-    """A selection of what waits, as the API reads it; raises Rejected."""
-    try:
-        return convert(msgspec.to_builtins(waiting_body(selected)), kind)
-    except Problem as problem:
-        raise _rejected(problem) from None
-
-
-async def _checked(work: Awaitable[WaitingCount]) -> WaitingCount:
-    try:
-        return await work
-    except Problem as problem:
-        raise _rejected(problem) from None
-
-
-def _rejected(problem: Problem) -> Rejected:
-    field = problem.details[0].field if problem.details else None
-    return Rejected(400, problem.code, problem.message, {"field": field})
-
-
-def _camel(name: str) -> str:
-    return "routeId" if name == "route_id" else name
 
 
 def open_embedded(

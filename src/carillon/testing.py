@@ -9,7 +9,8 @@ from typing import Any, Self, TypeVar
 
 import pytest
 
-from carillon.client import Accepted, Explanation, Item, Notification, Route, WaitingCount
+from carillon.client import Accepted, ApiRequest, Item, Notification, Route
+from carillon.client.calls import Calls
 from carillon.domain.timing import duration
 from carillon.embedded import Embedded, open_embedded
 from carillon.providers.sandbox import Captured, Drill, OutcomeWord
@@ -20,7 +21,6 @@ LOOK_SECONDS = 0.02
 _QUIET = {
     # Every provider is a sandbox, whatever the settings and the environment say.
     "CARILLON_ALLOW_SANDBOX": "1",
-    "CARILLON_HTTP__PORT": "0",
 }
 
 
@@ -38,8 +38,8 @@ class OutboxClock:
         self._advance(seconds)
 
 
-class Outbox:
-    """A Carillon for tests, plain or asynchronous; the engine runs in its own thread."""
+class Outbox(Calls):
+    """A Carillon for tests, plain or asynchronous, with the calls of the client; its engine has a thread of its own."""
 
     def __init__(self, folder: Path, config: Path | None = None) -> None:
         self._loop = asyncio.new_event_loop()
@@ -61,6 +61,9 @@ class Outbox:
         self._thread.join()
         self._loop.close()
 
+    def run(self, asked: ApiRequest[T]) -> T:
+        return self._do(self._opened.run(asked))
+
     def send(self, template_key: str, /, **about: Any) -> Accepted:  # noqa: ANN401 - fields of Item
         """As carillon.client.Client.send."""
         return self._do(self._opened.send_item(Item(template_key=template_key, **about)))
@@ -77,36 +80,18 @@ class Outbox:
         """As carillon.client.Client.wait."""
         return self._do(self._opened.wait(notification_id, timeout_seconds))
 
-    def explain(self, template_key: str, /, **about: Any) -> Explanation:  # noqa: ANN401 - fields of Item
-        """As carillon.client.Client.explain."""
-        return self._do(self._opened.explain(template_key, **about))
-
-    def cancel(self, notification_id: str) -> int:
-        """As carillon.client.Client.cancel."""
-        return self._do(self._opened.cancel(notification_id))
-
-    def cancel_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
-        """As carillon.client.Client.cancel_waiting."""
-        return self._do(self._opened.cancel_waiting(dry_run=dry_run, **selected))
-
-    def change_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
-        """As carillon.client.Client.change_waiting."""
-        return self._do(self._opened.change_waiting(dry_run=dry_run, **selected))
-
     def get_routes(self, notification_id: str) -> list[Route]:
         """The routes of a notification as they stand once nothing is due."""
         self._settle()
         found = self.get(notification_id)
         return [] if found is None else found.routes
 
-    def report(self, notification_id: str, kind: str, **about: str) -> str:
+    def report(
+        self, notification_id: str, kind: str, *, channel: str | None = None, route_id: str | None = None
+    ) -> str:
         """As carillon.client.Client.report, once nothing is due."""
         self._settle()
-        return self._do(self._opened.report(notification_id, kind, **about))
-
-    def prefer(self, user_id: str, tenant_id: str | None = None, **wishes: Any) -> None:  # noqa: ANN401 - fields
-        """Change a person's preferences; `wishes` are the fields of carillon.domain.people.PreferenceChange."""
-        self._do(self._opened.prefer(user_id, tenant_id, **wishes))
+        return super().report(notification_id, kind, channel=channel, route_id=route_id)
 
     def fail(self, channel: str = "*", outcome: OutcomeWord = "unavailable", *, times: int | None = None) -> None:
         """Make the providers of this channel answer so, for the first `times` calls of each message or always."""

@@ -130,3 +130,5 @@ def test_the_command_line_shows_and_changes_preferences(client: Client, folder: 
     made = command(folder, "people", "link", "dana", *config)["url"]
     page = client.get(f"/u/{made.rpartition('/u/')[2]}")
     assert page.status == 200
+    elsewhere = str(command(folder.parent, "people", "link", "dana"))
+    assert "there is no ledger at" in elsewhere, "a link made with the settings of nobody opens no page"

@@ -222,7 +222,8 @@ def link(
     as_json: AsJson = False,
 ) -> None:
     """Make a link to a person's page, for that person only: who has it can change the preferences there."""
-    settings = load(blueprint, config)
+    # Without the ledger of these settings nobody serves the page: the key would be another one's.
+    settings = _settings(blueprint, config)
     made = links(settings)
     if not made.works:
         raise ConfigurationError("consent.keys: a link needs a key; openssl rand -hex 32")

@@ -1,6 +1,18 @@
 """The client for synchronous and asyncio programs; it imports nothing of the engine."""
 
-from carillon.client.answers import Accepted, Attempt, ItemAnswer, Notification, Page, Route, SkippedRoute
+from carillon.client.answers import (
+    Accepted,
+    Attempt,
+    Erased,
+    ItemAnswer,
+    Notification,
+    OutsidePlace,
+    Page,
+    RedrivenSkipped,
+    Route,
+    SkippedRoute,
+    Suppression,
+)
 from carillon.client.clients import AsyncClient, Client
 from carillon.client.exchange import Rejected, Unreachable
 from carillon.client.files import attachment
@@ -18,6 +30,7 @@ __all__ = [
     "Attachment",
     "Attempt",
     "Client",
+    "Erased",
     "Explanation",
     "InAppAction",
     "InAppParts",
@@ -25,11 +38,14 @@ __all__ = [
     "Item",
     "ItemAnswer",
     "Notification",
+    "OutsidePlace",
     "Page",
     "PushParts",
+    "RedrivenSkipped",
     "Rejected",
     "Route",
     "SkippedRoute",
+    "Suppression",
     "Unreachable",
     "WaitingCount",
     "attachment",

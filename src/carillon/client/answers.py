@@ -179,3 +179,58 @@ class Reported(msgspec.Struct, frozen=True):
     """What a receipt did."""
 
     effect: str
+
+
+class Suppression(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """An address that nothing more is sent to; without a tenant it holds for every tenant."""
+
+    id: int
+    kind: str
+    """bounced, complained, unsubscribed, invalid or manual."""
+    channel: str
+    address: str
+    reason: str
+    source: str
+    created_at: str
+    tenant_id: str | None = None
+    expires_at: str | None = None
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """The number of suppressions that ended."""
+
+    removed: int
+
+
+class RedrivenSkipped(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What matched, what was redriven, and what stays because a gate still holds it."""
+
+    dry_run: bool
+    matched: int
+    redriven: int
+    by_gate: dict[str, int]
+    """How many of `matched` each gate had skipped."""
+    held: dict[str, int]
+    """How many of them each gate holds still; a dry run asks no throttle."""
+    action_id: int | None = None
+    """The entry of the audit trail."""
+
+
+class OutsidePlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A place that may still name an erased person, and is not Carillon's to empty."""
+
+    place: str
+    holds: str
+    kept: str
+    """When that ends."""
+
+
+class Erased(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What an erasure removed, by table; `unfinished` names what could not be reached or still runs."""
+
+    finished: bool
+    removed: dict[str, int]
+    suppressions_kept: int
+    """Kept as salted hashes, so that nothing is sent to the addresses again."""
+    unfinished: list[str]
+    outside: list[OutsidePlace]

@@ -17,7 +17,6 @@ from carillon.domain.errors import CarillonError
 
 TOO_MANY, BUSY = 429, frozenset({429, 502, 503, 504})
 FIRST_ERROR = 400
-LARGEST_ANSWER = 8 * 1024 * 1024
 
 
 class Rejected(CarillonError):
@@ -106,7 +105,7 @@ class HttpExchange:
                 wait = self._patience.wait(tried, None, self._dice())
             else:
                 if answer.status not in BUSY or last or not (asked.repeatable or answer.status == TOO_MANY):
-                    return self._read(asked, answer)
+                    return read_answer(asked, answer, self._where)
                 wait = self._patience.wait(tried, _seconds(answer.headers.get("retry-after")), self._dice())
             self._sleep(wait)
         raise AssertionError("there is at least one try")
@@ -119,17 +118,6 @@ class HttpExchange:
     @property
     def _where(self) -> str:
         return f"{self._host}:{self._port}" if self._port else self._host
-
-    def _read(self, asked: ApiRequest[Answered], answer: ApiAnswer) -> Answered:
-        if answer.status >= FIRST_ERROR and answer.status not in asked.understood:
-            problem = _problem(answer.body)
-            said = problem.get("error", {})
-            code, message = said.get("code", "UNEXPECTED"), said.get("message") or problem.get("title", "no reason")
-            raise Rejected(answer.status, str(code), str(message), problem)
-        try:
-            return asked.read(answer)
-        except msgspec.DecodeError as error:
-            raise Unreachable(f"{self._where} does not answer as Carillon does: {error}", asked.key) from None
 
     def _once(self, asked: ApiRequest[Any]) -> ApiAnswer:
         kept = self._kept.pop() if self._kept else None
@@ -160,20 +148,39 @@ class HttpExchange:
 
     def _over(self, connection: http.client.HTTPConnection, asked: ApiRequest[Any]) -> ApiAnswer:
         headers = {**self._headers, **asked.headers}
+        if connection.sock is not None:
+            connection.sock.settimeout(max(self._patience.timeout_seconds, asked.takes_seconds))
         if asked.body is not None:
             headers["Content-Type"] = "application/json"
         try:
             connection.request(asked.method, self._prefix + asked.path, body=asked.body, headers=headers)
             response = connection.getresponse()
-            body = response.read(LARGEST_ANSWER)
+            body = response.read(asked.largest + 1)
         except BaseException:
             connection.close()
             raise
+        if len(body) > asked.largest:
+            # The rest of it would be in the way of the next answer.
+            connection.close()
+            raise Unreachable(f"{self._where}: the answer is longer than {asked.largest} bytes", asked.key)
         if response.will_close:
             connection.close()
         else:
             self._kept.append(connection)
         return ApiAnswer(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
+
+
+def read_answer(asked: ApiRequest[Answered], answer: ApiAnswer, where: str) -> Answered:
+    """What an answer says; raises Rejected for a refusal, and Unreachable for what no Carillon answers."""
+    if answer.status >= FIRST_ERROR and answer.status not in asked.understood:
+        problem = _problem(answer.body)
+        said = problem.get("error", {})
+        code, message = said.get("code", "UNEXPECTED"), said.get("message") or problem.get("title", "no reason")
+        raise Rejected(answer.status, str(code), str(message), problem)
+    try:
+        return asked.read(answer)
+    except msgspec.DecodeError as error:
+        raise Unreachable(f"{where} does not answer as Carillon does: {error}", asked.key) from None
 
 
 def _problem(body: bytes) -> dict[str, Any]:

@@ -7,15 +7,31 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from carillon.client.answers import Accepted, BatchAnswer, Cancelled, ItemAnswer, Notification, Page, Reported
+from carillon.client.answers import (
+    Accepted,
+    BatchAnswer,
+    Cancelled,
+    Erased,
+    ItemAnswer,
+    Notification,
+    Page,
+    RedrivenSkipped,
+    Removed,
+    Reported,
+    Suppression,
+)
 from carillon.domain.admin import WaitingCount
 from carillon.domain.content.mail import Attachment, Invitation
 from carillon.domain.content.parts import InAppParts, PushParts
 from carillon.domain.explain import Explanation
 from carillon.domain.people import under_api_names
 
-_NOTIFICATIONS = "/api/v1/notifications"
+_NOTIFICATIONS, _SUPPRESSIONS = "/api/v1/notifications", "/api/v1/suppressions"
 LARGEST_BATCH = 500
+LARGEST_ANSWER = 8 * 1024 * 1024
+_LARGEST_EXPORT = 1024 * 1024 * 1024
+_LONG_WORK_SECONDS = 300.0
+"""An export, an erasure and a redrive read whole tables before they answer."""
 _NOT_FOUND, _CONFLICT = frozenset({404}), frozenset({409})
 
 
@@ -24,6 +40,9 @@ Answered = TypeVar("Answered")
 
 _reported = msgspec.json.Decoder(Reported).decode
 _cancelled = msgspec.json.Decoder(Cancelled).decode
+_removed = msgspec.json.Decoder(Removed).decode
+_object = msgspec.json.Decoder(dict[str, Any]).decode
+_lines = msgspec.json.Decoder(dict[str, Any]).decode_lines
 
 
 class Item(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
@@ -93,6 +112,10 @@ class ApiRequest(msgspec.Struct, Generic[Answered], frozen=True, kw_only=True):
     key: str | None = None
     understood: frozenset[int] = frozenset()
     """Statuses of 400 and above that this request reads as an answer instead of a refusal."""
+    largest: int = LARGEST_ANSWER
+    """The longest answer that is read, in bytes."""
+    takes_seconds: float = 0.0
+    """How long the server may work before it answers, where that is longer than the client's own patience."""
 
 
 def send(item: Item, key: str) -> ApiRequest[Accepted]:
@@ -129,12 +152,9 @@ def get(notification_id: str, *, attempts: bool) -> ApiRequest[Notification | No
 
 def search(filters: Mapping[str, Any], page: int, page_size: int, cursor: str | None) -> ApiRequest[Page[Notification]]:
     """Filters by their names in Python; a cursor takes the place of the page."""
-    named = {_camel(name): _text(value) for name, value in filters.items() if value is not None}
-    place = {"page": page} if cursor is None else {"cursor": cursor}
-    query = urlencode({**named, **place, "pageSize": page_size})
     return ApiRequest(
         method="GET",
-        path=f"{_NOTIFICATIONS}?{query}",
+        path=f"{_NOTIFICATIONS}{_listed(filters, page, page_size, cursor)}",
         read=lambda answer: msgspec.json.decode(answer.body, type=Page[Notification]),
     )
 
@@ -156,35 +176,128 @@ def waiting(
     return ApiRequest(
         method="POST",
         path=f"{_NOTIFICATIONS}/{verb}",
-        body=msgspec.json.encode(waiting_body({**selected, "dry_run": dry_run})),
+        body=msgspec.json.encode(_given({**selected, "dry_run": dry_run})),
         read=lambda answer: msgspec.json.decode(answer.body, type=WaitingCount),
     )
 
 
-def waiting_body(selected: Mapping[str, Any]) -> dict[str, Any]:
-    """A selection of what waits under the names of the API."""
-    return {_camel(name): value for name, value in selected.items() if value is not None}
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given under its names in Python, under those of the API."""
+    return {_camel(name): value for name, value in fields.items() if value is not None}
+
+
+def _listed(filters: Mapping[str, Any], page: int, page_size: int, cursor: str | None) -> str:
+    """The query of one page; a cursor takes the place of its number."""
+    named = {name: _text(value) for name, value in _given(filters).items()}
+    place = {"page": page} if cursor is None else {"cursor": cursor}
+    return f"?{urlencode({**named, **place, 'pageSize': page_size})}"
 
 
 def prefer(user_id: str, tenant_id: str | None, wishes: Mapping[str, Any]) -> ApiRequest[None]:
-    """Change a person's preferences; what is not named stays."""
-    query = "" if tenant_id is None else f"?{urlencode({'tenantId': tenant_id})}"
+    """Change a person's preferences; what is not named stays, unless `replace` is among the wishes."""
+    wishes = dict(wishes)
     return ApiRequest(
-        method="PATCH",
-        path=f"/api/v1/preferences/user/{_in_path(user_id)}{query}",
+        method="PUT" if wishes.pop("replace", False) else "PATCH",
+        path=_preferences(user_id, tenant_id),
         body=msgspec.json.encode(under_api_names(wishes)),
         read=lambda _answer: None,
     )
 
 
+def preferences(user_id: str, tenant_id: str | None) -> ApiRequest[dict[str, Any]]:
+    """A person's preferences, or the defaults."""
+    return ApiRequest(method="GET", path=_preferences(user_id, tenant_id), read=lambda answer: _object(answer.body))
+
+
+def _preferences(user_id: str, tenant_id: str | None) -> str:
+    return f"/api/v1/preferences/user/{_in_path(user_id)}{_query(tenantId=tenant_id)}"
+
+
 def preference_link(user_id: str, tenant_id: str | None) -> ApiRequest[str]:
     """The address of a person's own page."""
-    query = "" if tenant_id is None else f"?{urlencode({'tenantId': tenant_id})}"
     return ApiRequest(
         method="POST",
-        path=f"/api/v1/people/{_in_path(user_id)}/preference-link{query}",
+        path=f"/api/v1/people/{_in_path(user_id)}/preference-link{_query(tenantId=tenant_id)}",
         read=lambda answer: str(msgspec.json.decode(answer.body)["url"]),
     )
+
+
+def export_person(user_id: str, tenant_id: str | None) -> ApiRequest[list[dict[str, Any]]]:
+    """Everything about a person; an answer that was cut off is none."""
+    return ApiRequest(
+        method="GET",
+        path=f"/api/v1/people/{_in_path(user_id)}/export{_query(tenantId=tenant_id)}",
+        read=_whole_export,
+        largest=_LARGEST_EXPORT,
+        takes_seconds=_LONG_WORK_SECONDS,
+    )
+
+
+def erase_person(user_id: str, tenant_id: str | None) -> ApiRequest[Erased]:
+    """Erase a person: safe to repeat."""
+    return ApiRequest(
+        method="DELETE",
+        path=f"/api/v1/people/{_in_path(user_id)}{_query(tenantId=tenant_id)}",
+        read=lambda answer: msgspec.json.decode(answer.body, type=Erased),
+        takes_seconds=_LONG_WORK_SECONDS,
+    )
+
+
+def suppress(channel: str, address: str, reason: str, about: Mapping[str, Any]) -> ApiRequest[Suppression]:
+    """Send nothing more to an address; `about` may have `tenant_id` and `expires_at`."""
+    said = {"channel": channel, "address": address, "reason": reason, **_given(about)}
+    return ApiRequest(
+        method="POST",
+        path=_SUPPRESSIONS,
+        body=msgspec.json.encode(said),
+        read=lambda answer: msgspec.json.decode(answer.body, type=Suppression),
+    )
+
+
+def suppressions(
+    filters: Mapping[str, Any], page: int, page_size: int, cursor: str | None
+) -> ApiRequest[Page[Suppression]]:
+    """Suppressions in force, by the filters of the API under their names in Python."""
+    return ApiRequest(
+        method="GET",
+        path=f"{_SUPPRESSIONS}{_listed(filters, page, page_size, cursor)}",
+        read=lambda answer: msgspec.json.decode(answer.body, type=Page[Suppression]),
+    )
+
+
+def lift_suppression(channel: str, address: str, tenant_id: str | None) -> ApiRequest[bool]:
+    """Whether there was one to lift."""
+    return ApiRequest(
+        method="DELETE",
+        path=f"{_SUPPRESSIONS}{_query(channel=channel, address=address, tenantId=tenant_id)}",
+        read=lambda answer: answer.status not in _NOT_FOUND and _removed(answer.body).removed > 0,
+        understood=_NOT_FOUND,
+    )
+
+
+def redrive_skipped(reason: str, selected: Mapping[str, Any], *, dry_run: bool) -> ApiRequest[RedrivenSkipped]:
+    """Let what gates skipped pass them again; a repeat would count only what the first left."""
+    return ApiRequest(
+        method="POST",
+        path="/api/v1/admin/redrive-skipped",
+        body=msgspec.json.encode({"reason": reason, "dryRun": dry_run, **_given(selected)}),
+        headers={"X-Admin-Override": "true"},
+        read=lambda answer: msgspec.json.decode(answer.body, type=RedrivenSkipped),
+        repeatable=dry_run,
+        takes_seconds=_LONG_WORK_SECONDS,
+    )
+
+
+def _whole_export(answer: ApiAnswer) -> list[dict[str, Any]]:
+    *found, end = _lines(answer.body) or [{}]
+    if end.get("what") != "end" or end.get("count") != len(found):
+        raise msgspec.DecodeError("the export was cut off")
+    return found
+
+
+def _query(**named: str | None) -> str:
+    given = {name: value for name, value in named.items() if value is not None}
+    return f"?{urlencode(given)}" if given else ""
 
 
 def _in_path(user_id: str) -> str:
@@ -229,4 +342,6 @@ def _camel(name: str) -> str:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return value.isoformat() if isinstance(value, dt.datetime) else str(value)

@@ -16,9 +16,10 @@ from carillon.upkeep.console import api as console_api
 from carillon.upkeep.console.attention import Lookout
 from carillon.upkeep.console.series import Series
 from carillon.upkeep.health import Checks, OneLook, Readiness, examine
-from carillon.web import Endpoint, NoServer, ProbeServer, Server, ServerSettings, app
+from carillon.web import Endpoint, NoServer, ProbeServer, Server, ServerSettings, WebSettings, app
 from carillon.web.application import Application
 from carillon.web.gate import is_loopback
+from carillon.web.request import Caller
 from carillon.web.streaming import Lasting
 
 if TYPE_CHECKING:
@@ -85,6 +86,17 @@ class Listener(Part):
         self._server = self._build(parts, readiness, series, checks, doors=doors)
         await self._server.start()
         return checks
+
+    def within(self, parts: Sequence[Part], actor: str) -> Application:
+        """The whole API for the program that embeds this process, which may do everything under this name."""
+        settings = self._process.settings
+        where = WebSettings(
+            body_limit=settings.http.max_body_bytes,
+            caller=Caller(actor, service=actor),
+            docs=False,
+            observe=self._process.observe,
+        )
+        return app([each for part in parts for each in part.endpoints()], where)
 
     def rest(self, seconds: float) -> None:
         del seconds

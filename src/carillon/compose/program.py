@@ -32,6 +32,7 @@ from carillon.upkeep.metrics.otlp import (
     shut_down,
 )
 from carillon.upkeep.metrics.queues import QUEUES, QueueMetrics
+from carillon.web.application import Application
 
 END_SECONDS = 2.0
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
@@ -116,6 +117,10 @@ class Program:
             if isinstance(part, kind):
                 return part
         raise CarillonError(f"this process has no {kind.__name__}")
+
+    def api(self, actor: str) -> Application:
+        """The endpoints of every part for a program that embeds this one; `actor` is its name in the audit trail."""
+        return self.part(Listener).within(self._parts, actor)
 
     async def run(self, stop: asyncio.Event, ready: Callable[[str], None]) -> None:
         """Open every part, report ready, work until told to stop, stop every part, close."""

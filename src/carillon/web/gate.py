@@ -76,6 +76,7 @@ class Gate:
 
     def __init__(self, settings: WebSettings) -> None:
         self._asks = settings.asks
+        self._anybody = settings.caller
         self._hosts = frozenset(name.lower() for name in settings.allowed_hosts)
         self._guard = token_guard(settings.jwt) if settings.jwt else None
         self._keys = Keys(settings.keys) if settings.keys else None
@@ -111,6 +112,8 @@ class Gate:
             check_role(request, endpoint.about)
         elif self._asks and endpoint.about.welcomes:
             request.caller = await self._welcomed(request)
+        elif not self._asks:
+            request.caller = self._anybody
         check_proof(request, endpoint.about)
         check_site(request, endpoint)
         if endpoint.override:

@@ -12,6 +12,7 @@ from carillon.domain.errors import ConfigurationError
 from carillon.domain.keys import KeyFinder
 from carillon.domain.ports import Observer
 from carillon.web.auth import JwtSettings, Tickets
+from carillon.web.request import Caller
 
 _log = logging.getLogger(__name__)
 OTHER_FILES = 512
@@ -49,6 +50,8 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
     """True: people and services reach all notifications of their tenant, where an endpoint is shared."""
     allowed_hosts: tuple[str, ...] = ()
     """Host names served beside loopback; if it is empty and credentials are required, every name is served."""
+    caller: Caller = Caller()
+    """Who asks, where no credentials are required."""
     docs: bool = True
     """Serves /docs and /openapi.json; where credentials are required, /openapi.json requires them too."""
     title: str = "Carillon"

@@ -1,0 +1,214 @@
+"""The calls that one request answers, in plain and in asyncio form: a subclass says how a request runs."""
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, TypeVar
+
+import msgspec
+
+from carillon.client import wire
+from carillon.client.answers import Erased, ItemAnswer, Notification, Page, RedrivenSkipped, Suppression
+from carillon.client.wire import LARGEST_BATCH, ApiRequest, Item
+from carillon.domain.admin import WaitingCount
+from carillon.domain.explain import Explanation
+
+Answered = TypeVar("Answered")
+
+
+class Calls(ABC):
+    """What the client and the outbox of the pytest plugin share."""
+
+    @abstractmethod
+    def run(self, asked: ApiRequest[Answered]) -> Answered:
+        """Run any request of carillon.client.wire; raises Rejected or Unreachable."""
+
+    def send_many(self, items: Sequence[Item]) -> list[ItemAnswer]:
+        """Send any number of items; one answer for each, in order."""
+        return [answer for asked in _batches(items) for answer in _numbered(self.run(asked[1]), asked[0])]
+
+    def search(
+        self,
+        *,
+        page: int = 1,
+        page_size: int = 20,
+        cursor: str | None = None,
+        **filters: Any,  # noqa: ANN401 - query
+    ) -> Page[Notification]:
+        """Search by the filters of `GET /api/v1/notifications`: channel, status, user_id, template_key and so on.
+
+        `cursor`, the `next_cursor` of a page, goes on after it, however many there are.
+        """
+        return self.run(wire.search(filters, page, page_size, cursor))
+
+    def explain(self, template_key: str, /, **about: Any) -> Explanation:  # noqa: ANN401 - fields of Item
+        """What would happen to the notification, gate by gate; nothing is sent."""
+        return self.run(wire.explain(Item(template_key=template_key, **about)))
+
+    def cancel(self, notification_id: str) -> int:
+        """Cancel the routes that no worker has claimed; returns their number."""
+        return self.run(wire.cancel(notification_id))
+
+    def cancel_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
+        """Cancel what waits: by `notification_id`, `idempotency_key`, `collapse_key`, or the filters of a search.
+
+        Everything that is given must match. `dry_run` counts first.
+        """
+        return self.run(wire.waiting("cancel", selected, dry_run=dry_run))
+
+    def change_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
+        """Give what waits another time: `scheduled_for`, `expires_at` or `ttl`; selected as in `cancel_waiting`."""
+        return self.run(wire.waiting("change", selected, dry_run=dry_run))
+
+    def prefer(self, user_id: str, tenant_id: str | None = None, **wishes: Any) -> None:  # noqa: ANN401 - fields
+        """Change a person's preferences: `categories`, `channels`, `contacts`, `time_zone`, `quiet_hours` and so on.
+
+        What is not named stays; `replace=True` forgets it.
+        """
+        self.run(wire.prefer(user_id, tenant_id, wishes))
+
+    def preferences(self, user_id: str, tenant_id: str | None = None) -> dict[str, Any]:
+        """A person's preferences as `GET /api/v1/preferences/user/{userId}` answers them."""
+        return self.run(wire.preferences(user_id, tenant_id))
+
+    def preference_link(self, user_id: str, tenant_id: str | None = None) -> str:
+        """The address of the person's own page, which needs no login: give it to that person only."""
+        return self.run(wire.preference_link(user_id, tenant_id))
+
+    def export_person(self, user_id: str, tenant_id: str | None = None) -> list[dict[str, Any]]:
+        """Everything about a person, one thing at a time; `what` of each says what it is."""
+        return self.run(wire.export_person(user_id, tenant_id))
+
+    def erase_person(self, user_id: str, tenant_id: str | None = None) -> Erased:
+        """Erase everything about a person; where `finished` is false, call it again later."""
+        return self.run(wire.erase_person(user_id, tenant_id))
+
+    def suppress(self, channel: str, address: str, reason: str, **about: Any) -> Suppression:  # noqa: ANN401 - fields
+        """Send nothing more to an address; `tenant_id` limits it to a tenant, `expires_at` says until when."""
+        return self.run(wire.suppress(channel, address, reason, about))
+
+    def suppressions(
+        self,
+        *,
+        page: int = 1,
+        page_size: int = 20,
+        cursor: str | None = None,
+        **filters: Any,  # noqa: ANN401 - query
+    ) -> Page[Suppression]:
+        """The addresses that nothing is sent to: by `channel`, `address`, `tenant_id`, `source`, `kind`, `shared`."""
+        return self.run(wire.suppressions(filters, page, page_size, cursor))
+
+    def lift_suppression(self, channel: str, address: str, tenant_id: str | None = None) -> bool:
+        """Send to an address again; false where nothing was suppressed. What was skipped meanwhile stays skipped."""
+        return self.run(wire.lift_suppression(channel, address, tenant_id))
+
+    def redrive_skipped(self, reason: str, *, dry_run: bool = False, **selected: Any) -> RedrivenSkipped:  # noqa: ANN401 - fields
+        """Let what a gate skipped pass the gates again: by `gate`, `channel`, `user_id`, `template_key` and so on.
+
+        Without a filter: all of it. `dry_run` counts first.
+        """
+        return self.run(wire.redrive_skipped(reason, selected, dry_run=dry_run))
+
+    def report(
+        self, notification_id: str, kind: str, *, channel: str | None = None, route_id: str | None = None
+    ) -> str:
+        """Report that a person got, read or acknowledged a message; returns `noted`, `repeated` or `waiting`."""
+        return self.run(wire.report(notification_id, kind, channel, route_id))
+
+
+class AsyncCalls(ABC):
+    """The same for asyncio: what the asynchronous client and an embedded Carillon share."""
+
+    @abstractmethod
+    async def run(self, asked: ApiRequest[Answered]) -> Answered:
+        """Run any request of carillon.client.wire; raises Rejected or Unreachable."""
+
+    async def send_many(self, items: Sequence[Item]) -> list[ItemAnswer]:
+        """Send any number of items; one answer for each, in order."""
+        return [answer for first, asked in _batches(items) for answer in _numbered(await self.run(asked), first)]
+
+    async def search(
+        self,
+        *,
+        page: int = 1,
+        page_size: int = 20,
+        cursor: str | None = None,
+        **filters: Any,  # noqa: ANN401 - query
+    ) -> Page[Notification]:
+        """As Calls.search."""
+        return await self.run(wire.search(filters, page, page_size, cursor))
+
+    async def explain(self, template_key: str, /, **about: Any) -> Explanation:  # noqa: ANN401 - fields of Item
+        """What would happen to the notification, gate by gate; nothing is sent."""
+        return await self.run(wire.explain(Item(template_key=template_key, **about)))
+
+    async def cancel(self, notification_id: str) -> int:
+        """Cancel the routes that no worker has claimed; returns their number."""
+        return await self.run(wire.cancel(notification_id))
+
+    async def cancel_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
+        """As Calls.cancel_waiting."""
+        return await self.run(wire.waiting("cancel", selected, dry_run=dry_run))
+
+    async def change_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
+        """As Calls.change_waiting."""
+        return await self.run(wire.waiting("change", selected, dry_run=dry_run))
+
+    async def prefer(self, user_id: str, tenant_id: str | None = None, **wishes: Any) -> None:  # noqa: ANN401 - fields
+        """As Calls.prefer."""
+        await self.run(wire.prefer(user_id, tenant_id, wishes))
+
+    async def preferences(self, user_id: str, tenant_id: str | None = None) -> dict[str, Any]:
+        """As Calls.preferences."""
+        return await self.run(wire.preferences(user_id, tenant_id))
+
+    async def preference_link(self, user_id: str, tenant_id: str | None = None) -> str:
+        """As Calls.preference_link."""
+        return await self.run(wire.preference_link(user_id, tenant_id))
+
+    async def export_person(self, user_id: str, tenant_id: str | None = None) -> list[dict[str, Any]]:
+        """As Calls.export_person."""
+        return await self.run(wire.export_person(user_id, tenant_id))
+
+    async def erase_person(self, user_id: str, tenant_id: str | None = None) -> Erased:
+        """As Calls.erase_person."""
+        return await self.run(wire.erase_person(user_id, tenant_id))
+
+    async def suppress(self, channel: str, address: str, reason: str, **about: Any) -> Suppression:  # noqa: ANN401 - fields
+        """As Calls.suppress."""
+        return await self.run(wire.suppress(channel, address, reason, about))
+
+    async def suppressions(
+        self,
+        *,
+        page: int = 1,
+        page_size: int = 20,
+        cursor: str | None = None,
+        **filters: Any,  # noqa: ANN401 - query
+    ) -> Page[Suppression]:
+        """As Calls.suppressions."""
+        return await self.run(wire.suppressions(filters, page, page_size, cursor))
+
+    async def lift_suppression(self, channel: str, address: str, tenant_id: str | None = None) -> bool:
+        """As Calls.lift_suppression."""
+        return await self.run(wire.lift_suppression(channel, address, tenant_id))
+
+    async def redrive_skipped(self, reason: str, *, dry_run: bool = False, **selected: Any) -> RedrivenSkipped:  # noqa: ANN401 - fields
+        """As Calls.redrive_skipped."""
+        return await self.run(wire.redrive_skipped(reason, selected, dry_run=dry_run))
+
+    async def report(
+        self, notification_id: str, kind: str, *, channel: str | None = None, route_id: str | None = None
+    ) -> str:
+        """As Calls.report."""
+        return await self.run(wire.report(notification_id, kind, channel, route_id))
+
+
+def _batches(items: Sequence[Item]) -> list[tuple[int, ApiRequest[list[ItemAnswer]]]]:
+    starts = range(0, len(items), LARGEST_BATCH)
+    return [(start, wire.send_many(items[start : start + LARGEST_BATCH], str(uuid.uuid4()))) for start in starts]
+
+
+def _numbered(answers: list[ItemAnswer], first: int) -> list[ItemAnswer]:
+    return [msgspec.structs.replace(answer, index=index) for index, answer in zip(count(first), answers, strict=False)]
