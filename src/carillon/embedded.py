@@ -11,7 +11,7 @@ import msgspec
 
 from carillon.border import fault
 from carillon.client import Accepted, ApiRequest, Item, Notification, Rejected, SkippedRoute
-from carillon.client.calls import AsyncCalls
+from carillon.client.calls import AsyncClientCalls
 from carillon.compose import Ledger, Program
 from carillon.compose.intake import IntakePart
 from carillon.compose.ledger import LedgerPart
@@ -31,7 +31,7 @@ EMBEDDED = "embedded"
 Answered = TypeVar("Answered")
 
 
-class Embedded(AsyncCalls):
+class Embedded(AsyncClientCalls):
     """The result of `carillon.open`; use it with `async with`. It has the calls of the client."""
 
     def __init__(self, where: str, *, config: Path | None, blueprint: str | None, environ: Mapping[str, str]) -> None:

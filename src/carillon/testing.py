@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 import pytest
 
 from carillon.client import Accepted, ApiRequest, Item, Notification, Route
-from carillon.client.calls import Calls
+from carillon.client.calls import ClientCalls
 from carillon.domain.timing import duration
 from carillon.embedded import Embedded, open_embedded
 from carillon.providers.sandbox import Captured, Drill, OutcomeWord
@@ -38,7 +38,7 @@ class OutboxClock:
         self._advance(seconds)
 
 
-class Outbox(Calls):
+class Outbox(ClientCalls):
     """A Carillon for tests, plain or asynchronous, with the calls of the client; its engine has a thread of its own."""
 
     def __init__(self, folder: Path, config: Path | None = None) -> None:

@@ -16,7 +16,6 @@ from carillon.intake.erased import ErasedAddresses
 from carillon.ledger.columns import COLUMNS, ERASURE, Erased
 from carillon.ledger.opening import Ledger
 from carillon.system import SystemClock
-from carillon.upkeep.consent import rights
 from carillon.upkeep.consent.rights import erase, exported
 from tests.support.ledger_builders import bury, enrolment, finish, route, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
@@ -24,6 +23,8 @@ from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 engine = engine_fixture()
 ledger = ledger_fixture()
 
+AT_ONCE = SystemClock(0.0)
+"""No other process needs time to read the marks."""
 _EVERYTHING = {table: f"SELECT * FROM {table}" for table in COLUMNS}  # noqa: S608 - our own names
 PERSON, MAIL, OTHER = "canary-person", "canary@mailbox.example", "somebody-else"
 
@@ -69,18 +70,12 @@ async def live(ledger: Ledger) -> None:
     )
 
 
-@pytest.fixture(autouse=True)
-def everybody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other process needs time to read the marks."""
-    monkeypatch.setattr(rights, "MARKS_KNOWN_SECONDS", 0.0)
-
-
 @pytest.mark.req("P-220")
 async def test_no_canary_is_left_and_everybody_else_is(ledger: Ledger, engine: Engine) -> None:
     await live(ledger)
     before = await everything(engine)
     assert {name for name, rows in before.items() if "canary" in rows.lower()} >= {"records", "routes", "suppressions"}
-    found = await erase(ledger, None, PERSON, "ops")
+    found = await erase(ledger, AT_ONCE, None, PERSON, actor="ops")
     assert found.finished
     assert (found.removed["records"], found.removed["routes"], found.suppressions_kept) == (4, 1, 1)
     after = await everything(engine)
@@ -90,7 +85,7 @@ async def test_no_canary_is_left_and_everybody_else_is(ledger: Ledger, engine: E
     (shared,) = [row for row in json.loads(after["routes"]) if row["recipient_ref"] == f"user:{OTHER}"][:1]
     assert shared["address"] == "other@mailbox.example"
     # Repeated, it finds nothing more and stays finished.
-    again = await erase(ledger, None, PERSON, "ops")
+    again = await erase(ledger, AT_ONCE, None, PERSON, actor="ops")
     assert again.finished
     assert not any(again.removed.values())
 
@@ -98,7 +93,7 @@ async def test_no_canary_is_left_and_everybody_else_is(ledger: Ledger, engine: E
 @pytest.mark.req("P-221")
 async def test_the_person_stays_suppressed(ledger: Ledger) -> None:
     await live(ledger)
-    await erase(ledger, None, PERSON, "ops")
+    await erase(ledger, AT_ONCE, None, PERSON, actor="ops")
     held = ErasedAddresses(ledger, SystemClock())
     assert await held.hold("email", MAIL, None)
     assert await held.hold("email", MAIL, "acme")
@@ -116,7 +111,7 @@ async def test_the_oldest_of_many_stays_suppressed_too(ledger: Ledger, monkeypat
         tenant = "acme" if number == 0 else None
         await ledger.enrol([enrolment(route(who, address=address), tenant_id=tenant, user_id=who)])
         await ledger.suppress([Suppression("email", address, tenant or "", "gone", "receipt")])
-        await erase(ledger, tenant, who, "ops")
+        await erase(ledger, AT_ONCE, tenant, who, actor="ops")
     held = ErasedAddresses(ledger, SystemClock())
     assert [await held.hold("email", f"person-{number}@example.org", "acme") for number in range(5)] == [True] * 4 + [
         False
@@ -129,9 +124,9 @@ async def test_the_oldest_of_many_stays_suppressed_too(ledger: Ledger, monkeypat
 async def test_another_tenants_person_of_the_same_id_stays(ledger: Ledger) -> None:
     await ledger.enrol([enrolment(route(PERSON, address=MAIL), tenant_id="acme", user_id=PERSON)])
     await ledger.change_preferences("acme", PERSON, PreferenceChange(preferred_locale="de"))
-    assert not any((await erase(ledger, None, PERSON, "ops")).removed.values())
+    assert not any((await erase(ledger, AT_ONCE, None, PERSON, actor="ops")).removed.values())
     assert (await ledger.preferences([("acme", PERSON)]))[0] is not None
-    found = await erase(ledger, "acme", PERSON, "ops")
+    found = await erase(ledger, AT_ONCE, "acme", PERSON, actor="ops")
     assert (found.removed["records"], found.removed["preferences"]) == (1, 1)
 
 
@@ -141,7 +136,7 @@ async def test_what_cannot_be_reached_is_named_and_the_trail_says_so(ledger: Led
         raise ArchiveUnavailable(f"not there for {person.person}")
 
     await live(ledger)
-    found = await erase(ledger, None, PERSON, "ops", {"history": away})
+    found = await erase(ledger, AT_ONCE, None, PERSON, actor="ops", places={"history": away})
     assert (found.finished, found.unfinished) == (False, ("history",))
     actions, _ = await ledger.actions({"action": "erase"}, 10, 0)
     details = [row["detail"] if isinstance(row.get("detail"), dict) else json.loads(row["detail"]) for row in actions]
@@ -156,7 +151,7 @@ async def test_an_erasure_that_was_cut_off_goes_on(ledger: Ledger, engine: Engin
     await live(ledger)
     person = await ledger.person(None, PERSON)
     assert (await ledger.erase_notifications(person, "")).rows
-    assert (await erase(ledger, None, PERSON, "ops")).finished
+    assert (await erase(ledger, AT_ONCE, None, PERSON, actor="ops")).finished
     assert not {name for name, rows in (await everything(engine)).items() if "canary" in rows.lower()}
 
 
@@ -164,7 +159,7 @@ async def test_an_erasure_that_was_cut_off_goes_on(ledger: Ledger, engine: Engin
 async def test_a_person_who_came_back_is_erased_again(ledger: Ledger, engine: Engine) -> None:
     for _ in range(3):
         await live(ledger)
-        found = await erase(ledger, None, PERSON, "ops")
+        found = await erase(ledger, AT_ONCE, None, PERSON, actor="ops")
         assert (found.finished, found.suppressions_kept) == (True, 1)
         assert not {name for name, rows in (await everything(engine)).items() if "canary" in rows.lower()}
 
@@ -183,7 +178,7 @@ async def test_an_export_has_everything_about_the_person_and_nobody_else(ledger:
     assert "other@mailbox.example" not in json.dumps(things, default=str)
     assert not {name for thing in things for name in _names(thing) if "_" in name}
     # The suites under seals look at what is left in the tables, and the audit trail is readable there.
-    await erase(ledger, None, PERSON, "ops")
+    await erase(ledger, AT_ONCE, None, PERSON, actor="ops")
 
 
 def _names(thing: Any) -> list[str]:

@@ -16,7 +16,6 @@ from carillon.domain.receipts import Receipt, ReceiptKind
 from carillon.domain.suppressions import Suppression
 from carillon.ledger.opening import Ledger
 from carillon.system import SystemClock
-from carillon.upkeep.consent import rights
 from carillon.upkeep.consent.rights import UnfinishedErasures, erase, exported
 from tests.contract.test_ledger_rights import everything
 from tests.support.ledger_builders import bury, enrolment, route, want
@@ -26,6 +25,8 @@ from tests.support.receipt_builders import RULES
 engine = engine_fixture()
 ledger = ledger_fixture()
 
+AT_ONCE = SystemClock(0.0)
+"""No other process needs time to read the marks."""
 ADA, BOB, MAIL = "ada-canary", "bob-other", "canary@mailbox.example"
 
 
@@ -40,12 +41,6 @@ async def exists(ledger: Ledger, tenant_id: str | None, person: str) -> list[dic
 
 def bare(address: str = MAIL) -> Route:
     return route("x", recipient_ref=f"email:{address}", route_id=f"email:email:{address}", address=address)
-
-
-@pytest.fixture(autouse=True)
-def everybody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other process needs time to read the marks."""
-    monkeypatch.setattr(rights, "MARKS_KNOWN_SECONDS", 0.0)
 
 
 @pytest.mark.req("P-220")
@@ -66,7 +61,7 @@ async def test_the_same_person_of_a_second_tenant_keeps_everything(ledger: Ledge
         opened = Receipt(provider=claim.provider, kind=ReceiptKind.OPENED, idempotency_key=key, address=MAIL)
         await ledger.take_receipts([opened], RULES)
     for _ in range(2):
-        found = await erase(ledger, "acme", ADA, "ops")
+        found = await erase(ledger, AT_ONCE, "acme", ADA, actor="ops")
         assert found.finished
     after = await everything(engine)
     for table in ("records", "preferences", "suppressions", "malformed_intents", "admin_actions", "dead_letters"):
@@ -80,7 +75,7 @@ async def test_the_same_person_of_a_second_tenant_keeps_everything(ledger: Ledge
         await ledger.suppress([Suppression("email", MAIL, tenant, "gone again", "receipt")])
         await ledger.change_preferences(tenant, ADA, PreferenceChange(contacts={"email": MAIL}))
     for tenant in ("beta", "acme"):
-        assert (await erase(ledger, tenant, ADA, "ops")).suppressions_kept == 1
+        assert (await erase(ledger, AT_ONCE, tenant, ADA, actor="ops")).suppressions_kept == 1
     assert not await canaries(engine)
 
 
@@ -90,11 +85,11 @@ async def test_a_second_person_with_the_same_address_keeps_everything(ledger: Le
         await ledger.enrol([enrolment(route(person, address=MAIL), user_id=person, recipient_user_ids=[person])])
         await ledger.change_preferences(None, person, PreferenceChange(contacts={"email": MAIL}))
     assert [each["userId"] for each in await exists(ledger, None, ADA)] == [ADA]
-    assert (await erase(ledger, None, ADA, "ops")).removed["records"] == 1
+    assert (await erase(ledger, AT_ONCE, None, ADA, actor="ops")).removed["records"] == 1
     (left,) = await exists(ledger, None, BOB)
     assert left["routes"][0]["recipient"] == MAIL
     assert ADA not in json.dumps(await everything(engine))
-    await erase(ledger, None, BOB, "ops")
+    await erase(ledger, AT_ONCE, None, BOB, actor="ops")
     assert not await canaries(engine)
 
 
@@ -109,7 +104,7 @@ async def test_all_addresses_of_a_person_go(ledger: Ledger, engine: Engine) -> N
     # Sent to the address alone, and chosen under it.
     await ledger.enrol([enrolment(bare(old))])
     await ledger.change_preferences(None, f"email:{old}", PreferenceChange(categories={"news": {"email": False}}))
-    found = await erase(ledger, None, ADA, "ops")
+    found = await erase(ledger, AT_ONCE, None, ADA, actor="ops")
     assert (found.suppressions_kept, found.removed["records"], found.removed["preferences"]) == (3, 3, 2)
     assert not await canaries(engine)
 
@@ -123,7 +118,7 @@ async def test_a_broadcast_loses_one_recipient(ledger: Ledger, engine: Engine) -
     await ledger.enrol([sent])
     for claim in await ledger.claim([want()], 50, "w"):
         await ledger.settle([bury(claim)])
-    found = await erase(ledger, None, ADA, "ops")
+    found = await erase(ledger, AT_ONCE, None, ADA, actor="ops")
     assert (found.removed.get("records", 0), found.removed["routes"]) == (0, 1)
     assert not await canaries(engine)
     after = await everything(engine)
@@ -155,7 +150,7 @@ async def test_a_digest_of_somebody_else_keeps_its_events(ledger: Ledger, engine
     both = enrolment(mine, others, recipient_user_ids=[ADA, BOB])
     entries = (gathered(f"user:{ADA}", MAIL, "d-1"), gathered(f"user:{BOB}", "bob@others.example", "d-2"))
     await ledger.enrol([replace(both, digests=entries)])
-    assert (await erase(ledger, None, ADA, "ops")).removed["digests"] == 1
+    assert (await erase(ledger, AT_ONCE, None, ADA, actor="ops")).removed["digests"] == 1
     assert not await canaries(engine)
     after = await everything(engine)
     assert [row["digest_id"] for row in json.loads(after["digest_members"])] == ["d-2"]
@@ -183,7 +178,7 @@ async def test_a_person_who_is_known_by_an_address_only(ledger: Ledger, engine: 
         "notification",
         "end",
     }
-    found = await erase(ledger, None, person, "ops")
+    found = await erase(ledger, AT_ONCE, None, person, actor="ops")
     wanted = {"records": 1, "digests": 1, "collapses": 1, "preferences": 1}
     assert {name: found.removed[name] for name in wanted} == wanted
     assert found.suppressions_kept == 1
@@ -200,7 +195,7 @@ async def test_a_process_that_died_loses_no_address(ledger: Ledger, engine: Engi
         if away:
             raise away.pop()
 
-    found = await erase(ledger, None, ADA, "ops", {"history": forget})
+    found = await erase(ledger, AT_ONCE, None, ADA, actor="ops", places={"history": forget})
     assert found.unfinished == ("history",)
     # The route was the only trace of the address, and the suppression came back before the erasure goes on.
     await ledger.suppress([Suppression("email", MAIL, "", "late report", "receipt")])
@@ -221,8 +216,8 @@ async def test_names_are_no_wider_than_the_person(ledger: Ledger, engine: Engine
         )
     action = AdminAction(actor="ops", action="cancel", subject="many", detail={"filters": {"userId": "zoë"}})
     await ledger.note_action(action)
-    assert (await erase(ledger, None, "email", "ops")).removed["malformed_intents"] == 1
-    found = await erase(ledger, None, "zoë", "ops")
+    assert (await erase(ledger, AT_ONCE, None, "email", actor="ops")).removed["malformed_intents"] == 1
+    found = await erase(ledger, AT_ONCE, None, "zoë", actor="ops")
     assert (found.removed["malformed_intents"], found.removed["admin_actions"]) == (1, 1)
     rows, _ = await ledger.actions({"action": "cancel"}, 10, 0)
     assert "(erased)" in json.dumps(rows[0], default=str)

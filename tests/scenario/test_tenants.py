@@ -158,6 +158,7 @@ def test_rows_of_before_are_given_to_a_tenant_by_a_command(billing: Billing) -> 
     done = assign("acme", "--user", "ada", "--yes")
     assert (done.returncode, "acme has" in done.stdout) == (0, True), done.stderr
     assert [billing.client().get(path, headers).status for headers in (ADA, token("ada"), OPERATOR)] == [200, 404, 200]
+    assert assign("acme", "--user", "ada", "--yes").stdout.startswith("No row of ada is without a tenant")
     # What was on its way without a tenant still finds its subscription.
     billing.push("q:sub:payment_initiation", {"id": "old", "action": "renewal", "payload": {"subscription_id": made}})
     billing.until(lambda: len(billing.found("payments", tenant_id="acme")) == 2, what="a renewal in the tenant")

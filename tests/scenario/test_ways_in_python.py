@@ -77,7 +77,7 @@ def way(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 def later(way: Any, recipient: str, **more: Any) -> str:
     asked = {"channel": "email", "recipient": recipient, "data": DATA, "scheduled_for": FAR, **more}
-    return way.send("welcome", **asked).notification_id
+    return str(way.send("welcome", **asked).notification_id)
 
 
 def route(way: Any, name: str) -> tuple[str, str | None, str | None]:

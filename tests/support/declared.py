@@ -64,7 +64,7 @@ def declared() -> list[Endpoint]:
         *templates_sending.endpoints(nobody, nobody),
         *preferences_api.endpoints(nobody, NO_CATEGORIES),
         *consent_api.endpoints(nobody),
-        *rights.endpoints(nobody, {}),
+        *rights.endpoints(nobody, nobody, {}),
         *people.endpoints(nobody, NO_CATEGORIES, nobody, links=True),
         *callbacks.endpoints(reported, dict.fromkeys(reported, ()), nobody, nobody, nobody),
         *suppressions.endpoints(nobody, nobody, nobody),

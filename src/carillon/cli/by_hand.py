@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 import typer
 
 from carillon.compose import Ledger, open_ledger
+from carillon.config.reading import Needs, load
 from carillon.config.settings import Settings
+from carillon.domain.errors import CarillonError
 
 Answer = TypeVar("Answer")
 
@@ -21,6 +23,23 @@ def is_there(url: str) -> bool:
     """Whether the ledger exists; opening a missing SQLite file would create it."""
     path = url.removeprefix("sqlite:///")
     return path == url or Path(path).exists()
+
+
+class NoLedger(CarillonError):
+    """There is no ledger to look into."""
+
+
+def settings_of_ledger(blueprint: str | None, config: Path | None, needs: Needs = "ledger") -> Settings:
+    """The settings of a command that works on the ledger; raises NoLedger where nobody has made it yet."""
+    return of_existing(load(blueprint, config, needs=needs))
+
+
+def of_existing(settings: Settings) -> Settings:
+    """The settings themselves; raises NoLedger where nobody has made their ledger yet."""
+    if not is_there(settings.ledger.url):
+        path = settings.ledger.url.removeprefix("sqlite:///")
+        raise NoLedger(f"there is no ledger at {path} yet; `carillon serve` creates it")
+    return settings
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from carillon.cli.by_hand import confirmed, is_there, who, why, with_ledger
+from carillon.cli.by_hand import confirmed, settings_of_ledger, who, why, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config, print_json, print_table
 from carillon.cli.words import counted
 from carillon.compose import Ledger, from_settings
@@ -35,11 +35,7 @@ class NoSuchDeadLetter(CarillonError):
 
 
 def _with_ledger(blueprint: Blueprint, config: Config, work: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
-    settings = load(blueprint, config)
-    if not is_there(settings.ledger.url):
-        path = settings.ledger.url.removeprefix("sqlite:///")
-        raise NoSuchDeadLetter(f"there is no ledger at {path} yet; `carillon serve` creates it")
-    return with_ledger(settings, work)
+    return with_ledger(settings_of_ledger(blueprint, config), work)
 
 
 def _filters(**given: str | None) -> dict[str, Any]:
@@ -209,7 +205,7 @@ def _tell(found: FailedCounts, redriven: int, *, dry_run: bool, as_json: bool) -
 
 
 def _allowed(blueprint: Blueprint, config: Config, provider: str | None) -> Settings:
-    settings = load(blueprint, config)
+    settings = load(blueprint, config, needs="ledger")
     if settings.ledger.replay == "new_intent":
         raise NoSuchDeadLetter(
             f"blueprint {settings.blueprint} never changes a dead letter: publish a new intent with a new idempotency "

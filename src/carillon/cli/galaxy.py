@@ -13,12 +13,11 @@ import typer
 
 from carillon.blueprints.galaxy import producing
 from carillon.blueprints.galaxy.producing import replay_fields, xadd_line
-from carillon.cli.by_hand import is_there, why
+from carillon.cli.by_hand import of_existing, why
 from carillon.cli.options import AsJson, Config, blueprint_option, load_for, print_json
 from carillon.cli.words import counted
 from carillon.compose import Ledger, open_ledger
 from carillon.config.settings import Settings
-from carillon.domain.errors import ConfigurationError
 
 app = typer.Typer(help="Show dead letters of the blueprint galaxy, or write its mail templates.", no_args_is_help=True)
 BLUEPRINT = "galaxy"
@@ -54,10 +53,7 @@ def dead_letters(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, newest first, each with its record and an XADD line that replays it under a new key."""
-    settings = load_for(BLUEPRINT, blueprint, config)
-    if not is_there(settings.ledger.url):
-        path = settings.ledger.url.removeprefix("sqlite:///")
-        raise ConfigurationError(f"there is no ledger at {path} yet; `carillon serve` creates it")
+    settings = of_existing(load_for(BLUEPRINT, blueprint, config, needs="ledger"))
     rows, total, records = asyncio.run(_find(settings, limit))
     stream = STREAM if settings.stream is None else settings.stream.name
     items = [

@@ -60,7 +60,7 @@ def create(  # noqa: PLR0917 - a command line has many options
         name=_name(name),
         lives_seconds=_life(expires),
     )
-    settings = load(blueprint, config)
+    settings = load(blueprint, config, needs="ledger")
     key = with_ledger(settings, lambda ledger: ledger.add_api_key(fresh, MOST_ACTIVE))
     if key is None:
         raise KeyRefused(
@@ -78,7 +78,7 @@ def create(  # noqa: PLR0917 - a command line has many options
 @app.command("list")
 def list_(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
     """List every key without its secret, newest first."""
-    keys = read_ledger(load(blueprint, config), lambda ledger: ledger.api_keys()) or []
+    keys = read_ledger(load(blueprint, config, needs="ledger"), lambda ledger: ledger.api_keys()) or []
     if as_json:
         print_json([_shown(key) for key in keys])
         return
@@ -105,7 +105,7 @@ def revoke(
     """Revoke a key; every process refuses it within five seconds."""
     # The operator may paste the whole key instead of its id.
     public = key_id.removeprefix("ck_").partition("_")[0]
-    key = read_ledger(load(blueprint, config), lambda ledger: ledger.revoke_api_key(public))
+    key = read_ledger(load(blueprint, config, needs="ledger"), lambda ledger: ledger.revoke_api_key(public))
     if key is None:
         raise KeyRefused(f"there is no key {public}; `carillon keys list` shows all")
     if as_json:

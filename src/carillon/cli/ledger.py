@@ -75,7 +75,7 @@ def tidy_command(
     Earlier releases made the tables of every part in every ledger. A part with a single row stays as a whole. An
     earlier release does not start on a tidied ledger.
     """
-    settings = load(blueprint, config)
+    settings = load(blueprint, config, needs="ledger")
     found = asyncio.run(tidy(settings.ledger.url, parts_needed(settings), dry_run=dry_run, even_if_used=even_if_used))
     if as_json:
         print_json(found)

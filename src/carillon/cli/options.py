@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from carillon.config.reading import blueprint_names, load
+from carillon.config.reading import Needs, blueprint_names, load
 from carillon.config.settings import Settings
 
 T = TypeVar("T")
@@ -102,6 +102,6 @@ def _camel(value: Any) -> Any:  # noqa: ANN401 - any JSON
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for machines.")]
 
 
-def load_for(default: str, blueprint: str | None, config: Path | None) -> Settings:
+def load_for(default: str, blueprint: str | None, config: Path | None, *, needs: Needs = "everything") -> Settings:
     """The settings of a command for one blueprint; a file names the blueprint that it extends itself."""
-    return load(blueprint or (default if config is None else None), config)
+    return load(blueprint or (default if config is None else None), config, needs=needs)

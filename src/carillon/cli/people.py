@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from carillon.border import strict_loads
-from carillon.cli.by_hand import confirmed, is_there, who, with_ledger
+from carillon.cli.by_hand import confirmed, settings_of_ledger, who, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.rehearse import spelled
 from carillon.compose import Ledger
@@ -19,9 +19,10 @@ from carillon.compose.from_settings import categories, links
 from carillon.compose.ledger import parts_needed
 from carillon.config.reading import load
 from carillon.config.settings import Settings
-from carillon.domain.errors import CarillonError, ConfigurationError
+from carillon.domain.errors import ConfigurationError
 from carillon.domain.people import Preferences, QuietHours, next_off_days, quiet_until
 from carillon.intake.people import profile_of
+from carillon.system import SystemClock
 from carillon.upkeep.api.preferences import PreferencesBody, QuietView, change_of, preferences_view, quiet_view
 from carillon.upkeep.consent.rights import erase as erase_person
 from carillon.upkeep.consent.rights import erasure_view, exported
@@ -40,20 +41,8 @@ At = Annotated[
 Tenant = Annotated[str | None, typer.Option(help="The person's tenant.")]
 
 
-class NoSuchLedger(CarillonError):
-    """There is no ledger to look into."""
-
-
-def _settings(blueprint: str | None, config: Any) -> Settings:  # noqa: ANN401 - the option's own type
-    settings = load(blueprint, config)
-    if not is_there(settings.ledger.url):
-        path = settings.ledger.url.removeprefix("sqlite:///")
-        raise NoSuchLedger(f"there is no ledger at {path} yet; `carillon serve` creates it")
-    return settings
-
-
 def _settings_with_people(blueprint: str | None, config: Any) -> Settings:  # noqa: ANN401 - the option's own type
-    settings = _settings(blueprint, config)
+    settings = settings_of_ledger(blueprint, config)
     if "api" not in parts_needed(settings):
         raise ConfigurationError(f"the blueprint {settings.blueprint} keeps no preferences of people: nothing waits")
     return settings
@@ -223,7 +212,7 @@ def link(
 ) -> None:
     """Make a link to a person's page, for that person only: who has it can change the preferences there."""
     # Without the ledger of these settings nobody serves the page: the key would be another one's.
-    settings = _settings(blueprint, config)
+    settings = settings_of_ledger(blueprint, config)
     made = links(settings)
     if not made.works:
         raise ConfigurationError("consent.keys: a link needs a key; openssl rand -hex 32")
@@ -270,7 +259,7 @@ def export(person: PersonId, tenant: Tenant = None, blueprint: Blueprint = None,
                 typer.echo(f"{count:,} lines", err=True)
         typer.echo(f"{count:,} lines, whole", err=True)
 
-    with_ledger(_settings(blueprint, config), work)
+    with_ledger(settings_of_ledger(blueprint, config), work)
 
 
 @app.command()
@@ -284,11 +273,14 @@ def erase(
     as_json: AsJson = False,
 ) -> None:
     """Erase a person: notifications, preferences, streams, history; exit 1 if something could not be reached."""
-    settings = _settings(blueprint, config)
+    settings = settings_of_ledger(blueprint, config, "everything")
     if not confirmed(2, f"Erase everything about {person}? Nobody can take that back.", yes=yes):
         raise typer.Exit(1)
     places = places_beside(settings)
-    found = with_ledger(settings, lambda ledger: erase_person(ledger, tenant, person, who(), places))
+    clock = SystemClock()
+    found = with_ledger(
+        settings, lambda ledger: erase_person(ledger, clock, tenant, person, actor=who(), places=places)
+    )
     outside = places_outside(settings)
     view = msgspec.to_builtins(erasure_view(found, outside))
     if as_json:

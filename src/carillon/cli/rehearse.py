@@ -67,7 +67,7 @@ def rehearse(  # noqa: PLR0917 - a command line has many options
 
     Nothing is sent and no server is needed. Policies, breakers, lanes, groups, rates and failover are the real ones.
     """
-    settings = load(blueprint, config, without_servers=True)
+    settings = load(blueprint, config, needs="nothing")
     question = RehearsalQuestion(
         load=load_,
         lasts=for_,

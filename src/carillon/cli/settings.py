@@ -37,7 +37,7 @@ def migrate(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJs
     # Imported here, as in `doctor`: `carillon version` needs no driver of a database.
     from carillon.compose import open_ledger  # noqa: PLC0415 - as said
 
-    settings = load(blueprint, config)
+    settings = load(blueprint, config, needs="ledger")
 
     async def run() -> list[str]:
         ledger = await open_ledger(settings)

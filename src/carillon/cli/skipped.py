@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from carillon.cli.by_hand import confirmed, is_there, who, with_ledger
+from carillon.cli.by_hand import confirmed, settings_of_ledger, who, with_ledger
 from carillon.cli.dead_letters import per_second, stop
 from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.words import counted
 from carillon.compose import Ledger, from_settings
-from carillon.config.reading import load
 from carillon.config.settings import Settings
 from carillon.domain.admin import AdminAction
 from carillon.domain.errors import CarillonError
@@ -93,9 +92,7 @@ def _tell(found: SkippedPage, *, dry_run: bool, as_json: bool) -> None:
 
 
 def _settings(blueprint: Blueprint, config: Config) -> Settings:
-    settings = load(blueprint, config)
-    if not is_there(settings.ledger.url):
-        raise NothingSkipped(f"there is no ledger at {settings.ledger.url.removeprefix('sqlite:///')} yet")
+    settings = settings_of_ledger(blueprint, config)
     if settings.ledger.replay == "new_intent":
         raise NothingSkipped(f"blueprint {settings.blueprint} sends nothing again: publish a new intent")
     return settings

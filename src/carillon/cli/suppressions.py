@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from carillon.cli.by_hand import confirmed, is_there, who, with_ledger
+from carillon.cli.by_hand import confirmed, settings_of_ledger, who, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config, print_json, print_table
 from carillon.cli.words import counted
 from carillon.compose import Ledger, from_settings
@@ -38,11 +38,7 @@ class NoSuchSuppression(CarillonError):
 
 
 def _with_ledger(blueprint: Blueprint, config: Config, work: Callable[[Ledger], Awaitable[Result]]) -> Result:
-    settings = load(blueprint, config)
-    if not is_there(settings.ledger.url):
-        path = settings.ledger.url.removeprefix("sqlite:///")
-        raise NoSuchSuppression(f"there is no ledger at {path} yet; `carillon serve` creates it")
-    return with_ledger(settings, work)
+    return with_ledger(settings_of_ledger(blueprint, config), work)
 
 
 def _filters(tenant: str | None, *, shared: bool, **given: str | None) -> dict[str, Any]:

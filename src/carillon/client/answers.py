@@ -181,7 +181,7 @@ class Reported(msgspec.Struct, frozen=True):
     effect: str
 
 
-class Suppression(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class SuppressedAddress(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """An address that nothing more is sent to; without a tenant it holds for every tenant."""
 
     id: int
@@ -196,13 +196,13 @@ class Suppression(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     expires_at: str | None = None
 
 
-class Removed(msgspec.Struct, frozen=True):
+class LiftedCount(msgspec.Struct, frozen=True):
     """The number of suppressions that ended."""
 
     removed: int
 
 
-class RedrivenSkipped(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class SkippedRedrive(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """What matched, what was redriven, and what stays because a gate still holds it."""
 
     dry_run: bool
@@ -216,7 +216,7 @@ class RedrivenSkipped(msgspec.Struct, frozen=True, rename="camel", kw_only=True)
     """The entry of the audit trail."""
 
 
-class OutsidePlace(msgspec.Struct, frozen=True, kw_only=True):
+class ForeignPlace(msgspec.Struct, frozen=True, kw_only=True):
     """A place that may still name an erased person, and is not Carillon's to empty."""
 
     place: str
@@ -225,7 +225,7 @@ class OutsidePlace(msgspec.Struct, frozen=True, kw_only=True):
     """When that ends."""
 
 
-class Erased(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class ErasureReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """What an erasure removed, by table; `unfinished` names what could not be reached or still runs."""
 
     finished: bool
@@ -233,4 +233,4 @@ class Erased(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     suppressions_kept: int
     """Kept as salted hashes, so that nothing is sent to the addresses again."""
     unfinished: list[str]
-    outside: list[OutsidePlace]
+    outside: list[ForeignPlace]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from carillon.client import wire
-from carillon.client.answers import Erased, ItemAnswer, Notification, Page, RedrivenSkipped, Suppression
+from carillon.client.answers import ErasureReport, ItemAnswer, Notification, Page, SkippedRedrive, SuppressedAddress
 from carillon.client.wire import LARGEST_BATCH, ApiRequest, Item
 from carillon.domain.admin import WaitingCount
 from carillon.domain.explain import Explanation
@@ -17,7 +17,7 @@ from carillon.domain.explain import Explanation
 Answered = TypeVar("Answered")
 
 
-class Calls(ABC):
+class ClientCalls(ABC):
     """What the client and the outbox of the pytest plugin share."""
 
     @abstractmethod
@@ -80,11 +80,11 @@ class Calls(ABC):
         """Everything about a person, one thing at a time; `what` of each says what it is."""
         return self.run(wire.export_person(user_id, tenant_id))
 
-    def erase_person(self, user_id: str, tenant_id: str | None = None) -> Erased:
+    def erase_person(self, user_id: str, tenant_id: str | None = None) -> ErasureReport:
         """Erase everything about a person; where `finished` is false, call it again later."""
         return self.run(wire.erase_person(user_id, tenant_id))
 
-    def suppress(self, channel: str, address: str, reason: str, **about: Any) -> Suppression:  # noqa: ANN401 - fields
+    def suppress(self, channel: str, address: str, reason: str, **about: Any) -> SuppressedAddress:  # noqa: ANN401 - fields
         """Send nothing more to an address; `tenant_id` limits it to a tenant, `expires_at` says until when."""
         return self.run(wire.suppress(channel, address, reason, about))
 
@@ -95,7 +95,7 @@ class Calls(ABC):
         page_size: int = 20,
         cursor: str | None = None,
         **filters: Any,  # noqa: ANN401 - query
-    ) -> Page[Suppression]:
+    ) -> Page[SuppressedAddress]:
         """The addresses that nothing is sent to: by `channel`, `address`, `tenant_id`, `source`, `kind`, `shared`."""
         return self.run(wire.suppressions(filters, page, page_size, cursor))
 
@@ -103,7 +103,7 @@ class Calls(ABC):
         """Send to an address again; false where nothing was suppressed. What was skipped meanwhile stays skipped."""
         return self.run(wire.lift_suppression(channel, address, tenant_id))
 
-    def redrive_skipped(self, reason: str, *, dry_run: bool = False, **selected: Any) -> RedrivenSkipped:  # noqa: ANN401 - fields
+    def redrive_skipped(self, reason: str, *, dry_run: bool = False, **selected: Any) -> SkippedRedrive:  # noqa: ANN401 - fields
         """Let what a gate skipped pass the gates again: by `gate`, `channel`, `user_id`, `template_key` and so on.
 
         Without a filter: all of it. `dry_run` counts first.
@@ -117,7 +117,7 @@ class Calls(ABC):
         return self.run(wire.report(notification_id, kind, channel, route_id))
 
 
-class AsyncCalls(ABC):
+class AsyncClientCalls(ABC):
     """The same for asyncio: what the asynchronous client and an embedded Carillon share."""
 
     @abstractmethod
@@ -136,7 +136,7 @@ class AsyncCalls(ABC):
         cursor: str | None = None,
         **filters: Any,  # noqa: ANN401 - query
     ) -> Page[Notification]:
-        """As Calls.search."""
+        """As ClientCalls.search."""
         return await self.run(wire.search(filters, page, page_size, cursor))
 
     async def explain(self, template_key: str, /, **about: Any) -> Explanation:  # noqa: ANN401 - fields of Item
@@ -148,35 +148,35 @@ class AsyncCalls(ABC):
         return await self.run(wire.cancel(notification_id))
 
     async def cancel_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
-        """As Calls.cancel_waiting."""
+        """As ClientCalls.cancel_waiting."""
         return await self.run(wire.waiting("cancel", selected, dry_run=dry_run))
 
     async def change_waiting(self, *, dry_run: bool = False, **selected: Any) -> WaitingCount:  # noqa: ANN401 - fields
-        """As Calls.change_waiting."""
+        """As ClientCalls.change_waiting."""
         return await self.run(wire.waiting("change", selected, dry_run=dry_run))
 
     async def prefer(self, user_id: str, tenant_id: str | None = None, **wishes: Any) -> None:  # noqa: ANN401 - fields
-        """As Calls.prefer."""
+        """As ClientCalls.prefer."""
         await self.run(wire.prefer(user_id, tenant_id, wishes))
 
     async def preferences(self, user_id: str, tenant_id: str | None = None) -> dict[str, Any]:
-        """As Calls.preferences."""
+        """As ClientCalls.preferences."""
         return await self.run(wire.preferences(user_id, tenant_id))
 
     async def preference_link(self, user_id: str, tenant_id: str | None = None) -> str:
-        """As Calls.preference_link."""
+        """As ClientCalls.preference_link."""
         return await self.run(wire.preference_link(user_id, tenant_id))
 
     async def export_person(self, user_id: str, tenant_id: str | None = None) -> list[dict[str, Any]]:
-        """As Calls.export_person."""
+        """As ClientCalls.export_person."""
         return await self.run(wire.export_person(user_id, tenant_id))
 
-    async def erase_person(self, user_id: str, tenant_id: str | None = None) -> Erased:
-        """As Calls.erase_person."""
+    async def erase_person(self, user_id: str, tenant_id: str | None = None) -> ErasureReport:
+        """As ClientCalls.erase_person."""
         return await self.run(wire.erase_person(user_id, tenant_id))
 
-    async def suppress(self, channel: str, address: str, reason: str, **about: Any) -> Suppression:  # noqa: ANN401 - fields
-        """As Calls.suppress."""
+    async def suppress(self, channel: str, address: str, reason: str, **about: Any) -> SuppressedAddress:  # noqa: ANN401 - fields
+        """As ClientCalls.suppress."""
         return await self.run(wire.suppress(channel, address, reason, about))
 
     async def suppressions(
@@ -186,22 +186,22 @@ class AsyncCalls(ABC):
         page_size: int = 20,
         cursor: str | None = None,
         **filters: Any,  # noqa: ANN401 - query
-    ) -> Page[Suppression]:
-        """As Calls.suppressions."""
+    ) -> Page[SuppressedAddress]:
+        """As ClientCalls.suppressions."""
         return await self.run(wire.suppressions(filters, page, page_size, cursor))
 
     async def lift_suppression(self, channel: str, address: str, tenant_id: str | None = None) -> bool:
-        """As Calls.lift_suppression."""
+        """As ClientCalls.lift_suppression."""
         return await self.run(wire.lift_suppression(channel, address, tenant_id))
 
-    async def redrive_skipped(self, reason: str, *, dry_run: bool = False, **selected: Any) -> RedrivenSkipped:  # noqa: ANN401 - fields
-        """As Calls.redrive_skipped."""
+    async def redrive_skipped(self, reason: str, *, dry_run: bool = False, **selected: Any) -> SkippedRedrive:  # noqa: ANN401 - fields
+        """As ClientCalls.redrive_skipped."""
         return await self.run(wire.redrive_skipped(reason, selected, dry_run=dry_run))
 
     async def report(
         self, notification_id: str, kind: str, *, channel: str | None = None, route_id: str | None = None
     ) -> str:
-        """As Calls.report."""
+        """As ClientCalls.report."""
         return await self.run(wire.report(notification_id, kind, channel, route_id))
 
 

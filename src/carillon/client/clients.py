@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 from carillon.client import wire
 from carillon.client.answers import Accepted, Notification
-from carillon.client.calls import AsyncCalls, Calls
+from carillon.client.calls import AsyncClientCalls, ClientCalls
 from carillon.client.exchange import HttpExchange, Patience
 from carillon.client.wire import ApiRequest, Item
 
@@ -18,7 +18,7 @@ Answered = TypeVar("Answered")
 POLL_SECONDS = 0.2
 
 
-class Client(Calls):
+class Client(ClientCalls):
     """Safe to share between threads.
 
     `token` is a JWT or an API key. Everything is repeated while that is safe: a send carries an idempotency key, made
@@ -75,7 +75,7 @@ class Client(Calls):
         self.close()
 
 
-class AsyncClient(AsyncCalls):
+class AsyncClient(AsyncClientCalls):
     """The client for asyncio; at most `threads` calls run at once, each in a thread of the client."""
 
     def __init__(self, url: str = "http://127.0.0.1:8080", *, threads: int = 16, **options: Any) -> None:  # noqa: ANN401 - Client's

@@ -11,14 +11,14 @@ from carillon.client.answers import (
     Accepted,
     BatchAnswer,
     Cancelled,
-    Erased,
+    ErasureReport,
     ItemAnswer,
+    LiftedCount,
     Notification,
     Page,
-    RedrivenSkipped,
-    Removed,
     Reported,
-    Suppression,
+    SkippedRedrive,
+    SuppressedAddress,
 )
 from carillon.domain.admin import WaitingCount
 from carillon.domain.content.mail import Attachment, Invitation
@@ -40,7 +40,7 @@ Answered = TypeVar("Answered")
 
 _reported = msgspec.json.Decoder(Reported).decode
 _cancelled = msgspec.json.Decoder(Cancelled).decode
-_removed = msgspec.json.Decoder(Removed).decode
+_removed = msgspec.json.Decoder(LiftedCount).decode
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 _lines = msgspec.json.Decoder(dict[str, Any]).decode_lines
 
@@ -233,35 +233,35 @@ def export_person(user_id: str, tenant_id: str | None) -> ApiRequest[list[dict[s
     )
 
 
-def erase_person(user_id: str, tenant_id: str | None) -> ApiRequest[Erased]:
+def erase_person(user_id: str, tenant_id: str | None) -> ApiRequest[ErasureReport]:
     """Erase a person: safe to repeat."""
     return ApiRequest(
         method="DELETE",
         path=f"/api/v1/people/{_in_path(user_id)}{_query(tenantId=tenant_id)}",
-        read=lambda answer: msgspec.json.decode(answer.body, type=Erased),
+        read=lambda answer: msgspec.json.decode(answer.body, type=ErasureReport),
         takes_seconds=_LONG_WORK_SECONDS,
     )
 
 
-def suppress(channel: str, address: str, reason: str, about: Mapping[str, Any]) -> ApiRequest[Suppression]:
+def suppress(channel: str, address: str, reason: str, about: Mapping[str, Any]) -> ApiRequest[SuppressedAddress]:
     """Send nothing more to an address; `about` may have `tenant_id` and `expires_at`."""
     said = {"channel": channel, "address": address, "reason": reason, **_given(about)}
     return ApiRequest(
         method="POST",
         path=_SUPPRESSIONS,
         body=msgspec.json.encode(said),
-        read=lambda answer: msgspec.json.decode(answer.body, type=Suppression),
+        read=lambda answer: msgspec.json.decode(answer.body, type=SuppressedAddress),
     )
 
 
 def suppressions(
     filters: Mapping[str, Any], page: int, page_size: int, cursor: str | None
-) -> ApiRequest[Page[Suppression]]:
+) -> ApiRequest[Page[SuppressedAddress]]:
     """Suppressions in force, by the filters of the API under their names in Python."""
     return ApiRequest(
         method="GET",
         path=f"{_SUPPRESSIONS}{_listed(filters, page, page_size, cursor)}",
-        read=lambda answer: msgspec.json.decode(answer.body, type=Page[Suppression]),
+        read=lambda answer: msgspec.json.decode(answer.body, type=Page[SuppressedAddress]),
     )
 
 
@@ -275,14 +275,14 @@ def lift_suppression(channel: str, address: str, tenant_id: str | None) -> ApiRe
     )
 
 
-def redrive_skipped(reason: str, selected: Mapping[str, Any], *, dry_run: bool) -> ApiRequest[RedrivenSkipped]:
+def redrive_skipped(reason: str, selected: Mapping[str, Any], *, dry_run: bool) -> ApiRequest[SkippedRedrive]:
     """Let what gates skipped pass them again; a repeat would count only what the first left."""
     return ApiRequest(
         method="POST",
         path="/api/v1/admin/redrive-skipped",
         body=msgspec.json.encode({"reason": reason, "dryRun": dry_run, **_given(selected)}),
         headers={"X-Admin-Override": "true"},
-        read=lambda answer: msgspec.json.decode(answer.body, type=RedrivenSkipped),
+        read=lambda answer: msgspec.json.decode(answer.body, type=SkippedRedrive),
         repeatable=dry_run,
         takes_seconds=_LONG_WORK_SECONDS,
     )

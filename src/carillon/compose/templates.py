@@ -147,7 +147,7 @@ class Wording:
         kept += preferences_api.endpoints(
             self._ledger, from_settings.categories(settings), tuple(settings.preferences.holidays)
         )
-        kept += rights.endpoints(self._ledger, places_beside(settings), places_outside(settings))
+        kept += rights.endpoints(self._ledger, self._clock, places_beside(settings), places_outside(settings))
         links = from_settings.links(settings)
         kept += people.endpoints(self._ledger, from_settings.categories(settings), self._clock, links=links.works)
         if not links.works:

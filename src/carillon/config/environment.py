@@ -69,6 +69,7 @@ def filled_by(tables: Mapping[str, Tree], environ: Mapping[str, str]) -> Origins
     return found
 
 
+LEDGER = "ledger.url"
 _STAND_INS = (
     ("DATABASE_URL", "sqlite:///nobody.db"),
     ("RABBITMQ_URL", "amqp://nobody.invalid/"),
@@ -80,11 +81,16 @@ _STAND_INS = (
 )
 
 
-def stand_ins(tables: Mapping[str, Tree]) -> dict[str, str]:
-    """Values for the variables that a blueprint cannot do without, for a program that calls no server."""
+def stand_ins(tables: Mapping[str, Tree], *, ledger: bool) -> dict[str, str]:
+    """Values for the variables that a blueprint cannot do without, for a program that calls no server.
+
+    `ledger` says whether something stands in for the ledger too: a command that opens it must name it.
+    """
+    filled = tables.get("env", {})
     return {
         variable: next(value for ending, value in _STAND_INS if variable.endswith(ending))
         for variable in tables.get("env_required", {})
+        if ledger or filled.get(variable) != LEDGER
     }
 
 

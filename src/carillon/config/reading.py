@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote
 
 import msgspec
@@ -48,6 +48,8 @@ PICKER_NAMES = {
 }
 """The settings of the task picker that are other names of engine settings; the later of the two values wins."""
 
+Needs = Literal["everything", "ledger", "nothing"]
+"""The servers that a command calls."""
 MOVED = {"silence_seconds": "suppressions.bounced_seconds and suppressions.invalid_seconds"}
 """Settings of earlier releases, by their last name, and what to set instead."""
 
@@ -57,16 +59,17 @@ def load(
     config: Path | None = None,
     environ: Mapping[str, str] | None = None,
     *,
-    without_servers: bool = False,
+    needs: Needs = "everything",
 ) -> Settings:
     """The settings of one process; raises ConfigurationError with the name of the wrong setting.
 
-    `without_servers` is for a rehearsal, which calls none: addresses of nobody stand in for those that are missing.
+    A command that needs only the ledger, and a rehearsal, which needs no server, work without the variables of the
+    others: addresses of nobody stand in for those that are missing.
     """
     environ = os.environ if environ is None else environ
     name, below, user, tables = _trees(blueprint, config)
-    if without_servers:
-        environ = {**config_environment.stand_ins(tables), **environ}
+    if needs != "everything":
+        environ = {**config_environment.stand_ins(tables, ledger=needs == "nothing"), **environ}
     tree, _ = _picker_folded(below)
     user, said = _picker_folded(user)
     tree = _merge(tree, user)

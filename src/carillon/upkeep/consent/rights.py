@@ -1,6 +1,5 @@
 """A person's rights over HTTP and by hand: everything about a person as lines of JSON, and its erasure."""
 
-import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -143,7 +142,13 @@ def _camel(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def erase(
-    ledger: PeopleLedger, tenant_id: str | None, person_id: str, actor: str, places: Places = NO_PLACES
+    ledger: PeopleLedger,
+    clock: Clock,
+    tenant_id: str | None,
+    person_id: str,
+    *,
+    actor: str,
+    places: Places = NO_PLACES,
 ) -> Erasure:
     """Erase a person; repeated after a crash or a failure, it goes on where it was. The trail keeps a salted hash."""
     begun = await ledger.pending_erasures(waiting=False)
@@ -153,23 +158,23 @@ async def erase(
     known = {each for held in begun if held.subject == subject for each in held.person.addresses}
     # What an earlier try knew counts: its routes may be gone, and with them the only trace of an address.
     person = msgspec.structs.replace(person, addresses=tuple(sorted({*person.addresses, *known})))
-    return await finish(ledger, Pending(subject=subject, person=person, actor=actor), places)
+    return await finish(ledger, clock, Pending(subject=subject, person=person, actor=actor), places)
 
 
-async def finish(ledger: PeopleLedger, pending: Pending, places: Places) -> Erasure:
+async def finish(ledger: PeopleLedger, clock: Clock, pending: Pending, places: Places) -> Erasure:
     """Run an erasure from its beginning; what is gone already costs a look."""
     person, salt = pending.person, salt_of(pending.subject)
     await ledger.begin_erasure(pending, LEASE_SECONDS)
     await _note(ledger, pending, {"finished": False})
     faultpoint("erasure_begun")
-    everywhere_at = asyncio.get_running_loop().time() + MARKS_KNOWN_SECONDS
+    everywhere_at = clock.monotonic() + MARKS_KNOWN_SECONDS
     marked = await ledger.mark_suppressions(person, salt)
     removed = await _erase_notifications(ledger, pending)
     faultpoint("erasure_notifications")
     if marked:
         # A process that has not read the marks yet still finds the suppressions: no send to them slips in between.
         await ledger.begin_erasure(pending, LEASE_SECONDS)
-        await asyncio.sleep(everywhere_at - asyncio.get_running_loop().time())
+        await clock.sleep(max(0.0, everywhere_at - clock.monotonic()))
     removed = _sum(removed, await ledger.erase_person(person, salt))
     faultpoint("erasure_person")
     removed = _sum(removed, await ledger.erase_mentions(person))
@@ -240,7 +245,7 @@ class UnfinishedErasures:
         """Finish what can be finished; how many. A process that starts waits for no lease: the dead one may hold it."""
         finished = 0
         for pending in await self._ledger.pending_erasures(waiting=waiting):
-            found = await finish(self._ledger, pending, self._places)
+            found = await finish(self._ledger, self._clock, pending, self._places)
             finished += found.finished
             if not found.finished:
                 where = ", ".join(found.unfinished)
@@ -249,7 +254,9 @@ class UnfinishedErasures:
         return finished
 
 
-def endpoints(ledger: PeopleLedger, places: Places, outside: Sequence[OutsidePlace] = ()) -> list[Endpoint]:
+def endpoints(
+    ledger: PeopleLedger, clock: Clock, places: Places, outside: Sequence[OutsidePlace] = ()
+) -> list[Endpoint]:
     """Export and erasure, for administrators; an erasure empties `places`, and names those that are `outside`."""
 
     async def export(request: Request) -> Reply:
@@ -276,7 +283,8 @@ def endpoints(ledger: PeopleLedger, places: Places, outside: Sequence[OutsidePla
     async def remove(request: Request) -> Reply:
         request.query(PeopleQuery)
         actor = request.caller.actor
-        found = await erase(ledger, request.reach.tenant_id, request.params["id"], actor, places)
+        whose, person = request.reach.tenant_id, request.params["id"]
+        found = await erase(ledger, clock, whose, person, actor=actor, places=places)
         return Reply(200, erasure_view(found, outside))
 
     return _declared(export, remove)

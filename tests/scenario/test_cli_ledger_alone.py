@@ -1,0 +1,58 @@
+"""Commands that work on the ledger ask for no other server's address, whatever the blueprint."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.process import run_carillon
+
+BLUEPRINTS = {
+    "push-worker": "DATABASE_URL",
+    "billing": "DATABASE_URL",
+    "galaxy": "NOTIFICATION_POSTGRES_PRIMARY_DSN",
+    "listo": "DATABASE_URL",
+    "sse": "DATABASE_URL",
+}
+"""Each with the variable that names its ledger."""
+COMMANDS = {
+    "keys": ("keys", "list"),
+    "suppressions": ("suppressions", "list"),
+    "dead letters": ("dead-letters", "list"),
+    "a person": ("people", "export", "ada"),
+}
+
+
+def told(blueprint: str, dsn: str) -> dict[str, str]:
+    schema = f"{'&' if '?' in dsn else '?'}search_path=notification" if blueprint == "galaxy" else ""
+    return {BLUEPRINTS[blueprint]: f"{dsn}{schema}", "CARILLON_LEDGER__ALLOW_UNSAFE": "1"}
+
+
+@pytest.mark.req("P-1086")
+@pytest.mark.parametrize("blueprint", BLUEPRINTS)
+def test_tables_are_made_and_read_with_the_ledgers_address_alone(
+    blueprint: str, postgres_dsn: str, tmp_path: Path
+) -> None:
+    ledger = told(blueprint, postgres_dsn)
+    migrated = run_carillon(["migrate", "--blueprint", blueprint, "--json"], env=ledger, cwd=tmp_path)
+    assert migrated.returncode == 0, migrated.stderr
+    assert json.loads(migrated.stdout)["applied"]
+    absent = {"keys"} if blueprint == "galaxy" else set()
+    for name in COMMANDS.keys() - absent:
+        words = COMMANDS[name]
+        ran = run_carillon([*words, "--blueprint", blueprint], env=ledger, cwd=tmp_path)
+        assert ran.returncode == 0, f"{name}: {ran.stderr}"
+
+
+@pytest.mark.req("P-1086")
+@pytest.mark.parametrize("blueprint", ["push-worker", "galaxy"])
+def test_a_command_that_calls_others_still_asks_for_them(blueprint: str, postgres_dsn: str, tmp_path: Path) -> None:
+    ledger = told(blueprint, postgres_dsn)
+    erase = run_carillon(["people", "erase", "ada", "--yes", "--blueprint", blueprint], env=ledger, cwd=tmp_path)
+    assert erase.returncode == 2
+    assert "is needed and not set" in erase.stderr
+    without = run_carillon(["migrate", "--blueprint", blueprint], env={}, cwd=tmp_path)
+    assert without.returncode == 2
+    named = without.stderr.split(": ")[1:]
+    assert BLUEPRINTS[blueprint] in named[0], "the ledger has no stand-in"
+    assert without.stderr.count("is needed and not set") == 1, without.stderr
