@@ -9,6 +9,7 @@ import msgspec
 import uvloop
 
 from carillon.ledger.opening import open_ledger
+from carillon.system import SystemClock
 from carillon.upkeep.consent.rights import erase, exported
 
 
@@ -22,10 +23,10 @@ async def main(dsn: str) -> None:
     took = time.perf_counter() - began
     grew = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     began = time.perf_counter()
-    found = await erase(ledger, None, "canary", "bench")
+    found = await erase(ledger, SystemClock(), None, "canary", actor="bench")
     erased = time.perf_counter() - began
     began = time.perf_counter()
-    await erase(ledger, None, "nobody", "bench")
+    await erase(ledger, SystemClock(), None, "nobody", actor="bench")
     again = time.perf_counter() - began
     await ledger.aclose()
     figures = {
