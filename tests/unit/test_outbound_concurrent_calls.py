@@ -10,10 +10,12 @@ import pytest
 from carillon.domain.breaker import State
 from carillon.domain.claims import Claim, Dispatch, Settled, Settlement
 from carillon.domain.events import Event, Trouble
+from carillon.domain.lanes import Lanes
 from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable
 from carillon.domain.verdicts import Bury, Defer, Finish, Retry
 from carillon.outbound import calls
 from carillon.outbound.in_flight import InFlight
+from carillon.outbound.next_calls import NextCalls
 from carillon.outbound.places import Places
 from carillon.outbound.settle import Settler
 from tests.support.waiting import until
@@ -66,7 +68,12 @@ class Bench:
         self.said: list[Event] = []
         settler = Settler(self.ledger, self.said.append)
         self.in_flight = InFlight(
-            self.desk.attempts, settler, self.desk.leases, self.said.append, Places({}, self.desk.clock)
+            self.desk.attempts,
+            settler,
+            self.desk.leases,
+            self.said.append,
+            places=Places({}, self.desk.clock),
+            next_calls=NextCalls({}, Lanes({}), self.desk.clock),
         )
 
     async def begin(self, batch: list[Claim], *, lost: Sequence[Claim] = (), setting_out: int | None = None) -> None:

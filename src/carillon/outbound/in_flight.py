@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from carillon.domain.verdicts import Defer
 from carillon.outbound.attempt import Attempts
 from carillon.outbound.calls import EndedCall
 from carillon.outbound.leases import Leases
+from carillon.outbound.next_calls import NextCalls
 from carillon.outbound.places import Places
 from carillon.outbound.settle import Settler
 from carillon.outbound.shutdown import CANCEL_SECONDS
@@ -22,13 +23,21 @@ class InFlight:
     """Attempts and settles claims, and counts what is in flight."""
 
     def __init__(
-        self, attempts: Attempts, settler: Settler, leases: Leases, observer: Observer, places: Places
+        self,
+        attempts: Attempts,
+        settler: Settler,
+        leases: Leases,
+        observer: Observer,
+        *,
+        places: Places,
+        next_calls: NextCalls,
     ) -> None:
         self._attempts = attempts
         self._settler = settler
         self._leases = leases
         self._observe = observer
         self._places = places
+        self._next = next_calls
         self._tasks: set[asyncio.Task[None]] = set()
         self.claims = 0
         """Claims that are not settled yet."""
@@ -51,7 +60,7 @@ class InFlight:
         self.freed.set()
 
     def start(self, claims: Sequence[Claim]) -> None:
-        """Attempt these claims; one that is ahead of its group's places begins when a call of the group has ended."""
+        """Attempt these claims; one that is ahead of the places of its group or the slots of its provider waits."""
         self.claims += len(claims)
         claims, strays = self._places.without_strays(claims)
         if strays:
@@ -59,7 +68,14 @@ class InFlight:
             self._spawn(gone, partial(self._settler.settle_many, strays))
         calling, back = self._places.admit(claims)
         self.give_back(back)
-        self._begin(calling)
+        self._begin(self._next.admit(calling, self.calls))
+
+    def return_waiting(self, providers: Iterable[str]) -> None:
+        """Give back the claims that wait for a slot of these providers: their calls go elsewhere now."""
+        gone = self._next.give_up(providers)
+        while gone:
+            self.give_back(gone)
+            gone = self._places.ended(gone)
 
     def give_back(self, claims: Sequence[Claim]) -> None:
         """Return claims that have not begun to the backlog, without an attempt."""
@@ -89,7 +105,7 @@ class InFlight:
 
     async def drain(self, seconds: float) -> None:
         """Let calls end; then cancel the rest, settle them as unknown, and leave no lease behind."""
-        self.give_back(self._places.give_up())
+        self.give_back([*self._places.give_up(), *self._next.give_up()])
         await self._wait(seconds)
         if self._tasks:
             self._attempts.cut_off()
@@ -182,8 +198,9 @@ class InFlight:
     def _calls_ended(self, claims: Sequence[Claim]) -> None:
         """Free the slots of calls of one provider; claims that waited for a place of their group take it over."""
         if claims:
-            self.calls[claims[0].provider] -= len(claims)
-            following = self._places.ended(claims)
-            if following:
-                self._begin(following)
+            provider = claims[0].provider
+            self.calls[provider] -= len(claims)
+            following = self._next.admit(self._places.ended(claims), self.calls)
+            self._begin(following)
+            self._begin(self._next.ended(provider, len(claims), self.calls))
         self.freed.set()

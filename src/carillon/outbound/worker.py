@@ -23,6 +23,7 @@ from carillon.faultpoint import faultpoint
 from carillon.outbound.attempt import Attempts
 from carillon.outbound.in_flight import InFlight
 from carillon.outbound.leases import Leases
+from carillon.outbound.next_calls import NextCalls
 from carillon.outbound.places import Places
 from carillon.outbound.settle import Settler
 from carillon.outbound.shutdown import Shutdown
@@ -81,7 +82,8 @@ class Worker:
         self._signal = signal
         self._leases = leases
         self._places = Places(rules.groups, clock, rules.concurrency // 4)
-        self._in_flight = InFlight(attempts, settler, leases, observer, self._places)
+        self._next = NextCalls(rules.max_in_flight, rules.lanes, clock)
+        self._in_flight = InFlight(attempts, settler, leases, observer, places=self._places, next_calls=self._next)
         self._breakers = breakers
         self._rules = rules
         self._lane_polling = LanePolling(rules.lanes, clock)
@@ -149,6 +151,7 @@ class Worker:
         fits = all(
             states.get(provider, State.CLOSED) is State.CLOSED
             and number <= self._paced(provider, self._most(provider) - self._in_flight.calls[provider])
+            and not self._next.waiting(provider)
             for provider, number in routes.items()
         )
         if not fits or not self._could_start(total):
@@ -299,7 +302,8 @@ class Worker:
         for provider in providers:
             own = self._slots[provider]
             # A provider without a limit of its own has no calls that a slow flood could take from others.
-            kept = kept_free(self._rules.lanes, own.most) if own.provider in self._rules.max_in_flight else {}
+            limited = own.provider in self._rules.max_in_flight
+            kept = kept_free(self._rules.lanes, self._most(own.provider)) if limited else {}
             found |= {(rank, provider): own.free - kept.get(rank, 0) for rank in ranks}
             if provider in self._nearly_full and last in ranks:
                 found[last, provider] = 0
@@ -314,7 +318,8 @@ class Worker:
         room: dict[str, int] = {}
         self._full = False
         self._nearly_full.clear()
-        self._slots = slots(self._rules.chains, states, self._in_flight.calls, self._most)
+        called = slots(self._rules.chains, states, self._in_flight.calls, self._most)
+        self._slots = {name: self._with_next(name, own, states) for name, own in called.items()}
         for chain in self._rules.chains.values():
             for provider in chain:
                 most, space = self._slots[provider].most, self._slots[provider].free
@@ -331,6 +336,17 @@ class Worker:
                 if provider not in blocked and space > 0:
                     room[provider] = space
         return room
+
+    def _with_next(self, name: str, own: CallSlots, states: Mapping[str, State]) -> CallSlots:
+        """The slots with those of claims ahead, which only a provider has that is called at its own pace."""
+        elsewhere = own.provider != name or states.get(name, State.CLOSED) is not State.CLOSED
+        paced = self._targets is not None and (name in self._targets.paused or self._targets.paced(name))
+        ahead = 0 if elsewhere or paced else self._next.ahead(name)
+        waiting = self._next.waiting(name)
+        if waiting and not ahead:
+            self._in_flight.return_waiting([name])
+            return own
+        return CallSlots(own.provider, own.most + ahead, own.free + ahead - waiting)
 
     def _may_poll(self, provider: str) -> bool:
         now = self._clock.monotonic()

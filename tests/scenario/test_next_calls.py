@@ -1,0 +1,114 @@
+"""A vendor with few connections: claims wait for them in the process, for a moment, and harm nobody."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+import carillon
+from carillon.client import Item
+from carillon.compose.ledger import LedgerPart
+from carillon.embedded import Embedded
+from tests.support.vendor import Reply, Vendor
+from tests.support.waiting import until
+
+SLOTS, FLOOD = 10, 400
+SENT = {"sid": "SM00000000000000000000000000000000", "status": "queued"}
+SETTINGS = """extends = "local"
+[channels]
+sms = ["twilio"]
+[work]
+poll_seconds = 0.05
+first_claims = 1000
+max_in_flight = { twilio = 10 }
+[providers.twilio]
+kind = "twilio"
+account_sid = "AC0"
+auth_token = "a token of this test"
+sender = "+15005550006"
+base_url = "URL"
+[policy.retry."*/sms"]
+max_attempts = 3
+timeout_seconds = 20
+"""
+
+
+class Crowded(Vendor):
+    """Counts the calls that it answers at once."""
+
+    now = most = 0
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            return await super()._handle(request)
+        finally:
+            self.now -= 1
+
+
+@pytest.fixture
+def vendor(tmp_path: Path) -> Iterator[Crowded]:
+    with Crowded(tmp_path / "twilio.jsonl") as stub:
+        stub.default = Reply(status=201, body=SENT, delay=0.01)
+        yield stub
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path, vendor: Crowded) -> Embedded:
+    (tmp_path / "c.toml").write_text(SETTINGS.replace("URL", vendor.url))
+    where = tmp_path / "app.db" if request.param == "sqlite" else request.getfixturevalue("postgres_dsn")
+    environ = {"CARILLON_LEDGER__ALLOW_UNSAFE": "1"}
+    return carillon.open(str(where), config=tmp_path / "c.toml", environ=environ)
+
+
+def text(to: int, **about: Any) -> Item:
+    data = {"name": str(to), "link": "https://example.org/"}
+    return Item(template_key="welcome", channel="sms", recipient=f"+49151{to:08d}", data=data, **about)
+
+
+async def flood(engine: Embedded) -> list[str]:
+    answers = await engine.send_many([text(to, is_bulk=True) for to in range(FLOOD)])
+    return [str(one.notification_id) for one in answers]
+
+
+@pytest.mark.req("P-1087")
+async def test_every_message_goes_once_and_never_beside_too_many(opened: Embedded, vendor: Crowded) -> None:
+    async with opened as engine:
+        for name in await flood(engine):
+            assert (await engine.wait(name, 60)).status == "delivered"
+    assert vendor.most <= SLOTS
+    assert Counter(entry["body"] for entry in vendor.entries).most_common(1)[0][1] == 1
+    assert len(vendor.entries) == FLOOD
+
+
+@pytest.mark.req("P-1087")
+async def test_a_vendor_that_stalls_gives_up_what_waits_and_an_urgent_message_still_goes(
+    opened: Embedded, vendor: Crowded
+) -> None:
+    gate = threading.Event()
+    async with opened as engine:
+        ledger = engine.program.part(LedgerPart).ledger
+        names = await flood(engine)
+
+        async def under_way() -> bool:
+            return len(vendor.entries) > FLOOD // 4
+
+        await until(under_way, timeout=30, what="calls")
+        vendor.default = Reply(status=201, body=SENT, gate=gate)
+
+        async def stalled() -> bool:
+            return vendor.now >= SLOTS - 1 and int((await ledger.counts())["leased"]) < SLOTS
+
+        await until(stalled, timeout=10, what="a vendor that stalls, with nothing waiting for it in the process")
+        vendor.default = Reply(status=201, body=SENT)
+        urgent = await engine.send_item(text(99_999_999, priority="high"))
+        assert (await engine.wait(urgent.notification_id, 30)).status == "delivered", "a slot is kept free for it"
+        gate.set()
+        for name in names:
+            assert (await engine.wait(name, 60)).status == "delivered"
+    assert len(vendor.entries) == FLOOD + 1

@@ -1,0 +1,88 @@
+"""Claims that wait for a slot of their provider: how many, which begins first, and what is given back."""
+
+from collections import Counter
+
+import pytest
+
+from carillon.domain.claims import Claim
+from carillon.domain.lanes import Lane, Lanes
+from carillon.outbound.next_calls import AHEAD_SECONDS, WINDOW_SECONDS, NextCalls
+from tests.support.clocks import ManualClock
+from tests.support.dispatches import claim as built
+
+SLOTS = 20
+URGENT, BULK = 0, 2
+LANES = Lanes({name: Lane(rank=rank, queue_name=name) for rank, name in ((URGENT, "urgent"), (BULK, "bulk"))})
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def waiting(clock: ManualClock) -> NextCalls:
+    return NextCalls({"twilio": SLOTS}, LANES, clock)
+
+
+def claims(tokens: range, lane: int = BULK, provider: str = "twilio") -> list[Claim]:
+    return [built(token=token, provider=provider, lane=lane) for token in tokens]
+
+
+def tokens(found: list[Claim]) -> list[int]:
+    return [claim.token for claim in found]
+
+
+@pytest.mark.req("P-1087")
+def test_a_provider_without_slots_of_its_own_never_waits(waiting: NextCalls) -> None:
+    given = claims(range(100), provider="webhook")
+    assert waiting.admit(given, Counter()) == given
+    assert waiting.ahead("webhook") == 0
+    assert waiting.ended("webhook", 100, Counter()) == []
+
+
+@pytest.mark.req("P-1087")
+def test_a_slot_that_becomes_free_goes_to_the_most_urgent_claim(waiting: NextCalls) -> None:
+    calls = Counter({"twilio": SLOTS})
+    assert waiting.admit(claims(range(3)), calls) == []
+    assert waiting.admit(claims(range(10, 12), lane=URGENT), calls) == []
+    assert waiting.waiting("twilio") == 5
+    assert tokens(waiting.ended("twilio", 1, Counter({"twilio": SLOTS - 1}))) == [10]
+    kept = SLOTS // 10
+    assert tokens(waiting.ended("twilio", kept, Counter({"twilio": SLOTS - kept}))) == [11], "the lane of floods waits"
+    assert tokens(waiting.ended("twilio", 2, Counter({"twilio": SLOTS - kept - 2}))) == [0, 1]
+    assert tokens(waiting.ended("twilio", 0, Counter())) == [2]
+
+
+@pytest.mark.req("P-1087")
+def test_what_cannot_fit_beside_the_slots_of_others_begins_alone(clock: ManualClock) -> None:
+    alone = NextCalls({"twilio": 1}, LANES, clock)
+    assert tokens(alone.admit(claims(range(2)), Counter())) == [0]
+    assert alone.ended("twilio", 0, Counter({"twilio": 1})) == []
+    assert tokens(alone.ended("twilio", 1, Counter())) == [1]
+
+
+@pytest.mark.req("P-1087")
+def test_as_many_wait_as_calls_end_in_a_moment(waiting: NextCalls, clock: ManualClock) -> None:
+    assert waiting.ahead("twilio") == 0, "nothing is known of the vendor yet"
+    waiting.ended("twilio", 50, Counter({"twilio": SLOTS}))
+    clock.now += WINDOW_SECONDS / 2
+    assert waiting.ahead("twilio") == 0
+    clock.now += WINDOW_SECONDS / 2
+    assert waiting.ahead("twilio") == round(50 / WINDOW_SECONDS * AHEAD_SECONDS)
+    waiting.ended("twilio", 10_000, Counter({"twilio": SLOTS}))
+    clock.now += WINDOW_SECONDS
+    assert waiting.ahead("twilio") == SLOTS, "never more than it has slots"
+    clock.now += WINDOW_SECONDS
+    assert waiting.ahead("twilio") == 0, "a vendor that has stopped answering keeps nothing waiting"
+
+
+@pytest.mark.req("P-1087")
+def test_what_waits_is_given_up_by_provider_or_whole(clock: ManualClock) -> None:
+    waiting = NextCalls({"twilio": 1, "fcm": 1}, LANES, clock)
+    calls = Counter({"twilio": 1, "fcm": 1})
+    waiting.admit([*claims(range(2)), *claims(range(10, 13), provider="fcm")], calls)
+    assert tokens(waiting.give_up(["twilio", "nobody"])) == [0, 1]
+    assert (waiting.waiting("twilio"), waiting.waiting("fcm")) == (0, 3)
+    assert tokens(waiting.give_up()) == [10, 11, 12]
+    assert waiting.ended("fcm", 1, Counter()) == []
