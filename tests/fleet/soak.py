@@ -71,7 +71,8 @@ async def run(servers: Callable[[], Servers], plan: Plan, say: Callable[[str], N
         over = asyncio.Event()
         began = time.monotonic()
         load = [asyncio.create_task(door.run(over.is_set)) for door in fleet.doors]
-        chosen = [each for each in faults.applicable(fleet.world, short=False) if each.name.startswith(_CALM_FAULTS)]
+        asked = faults.applicable(fleet.world, short=False, only=plan.only)
+        chosen = [each for each in asked if each.name.startswith(_CALM_FAULTS)]
         samples: list[Sample] = []
         while time.monotonic() - began < plan.seconds and not fleet.ordeal.suffered.ended_early:
             minute = time.monotonic()

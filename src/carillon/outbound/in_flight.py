@@ -193,6 +193,8 @@ class InFlight:
         await self._settler.settle_many(settlements)
 
     async def _give_back(self, claims: Sequence[Claim]) -> None:
+        # A claim that waited for a slot of its provider had a place of its group; nobody else takes that over.
+        self._places.free(claims)
         await self._settler.settle_many([Settlement(claim=claim, verdict=Defer(0.0)) for claim in claims])
 
     def _calls_ended(self, claims: Sequence[Claim]) -> None:

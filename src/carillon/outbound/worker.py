@@ -78,8 +78,7 @@ class Worker:
     ) -> None:
         self._targets = targets
         self._attempts = attempts
-        self._backlog = backlog
-        self._signal = signal
+        self._backlog, self._signal = backlog, signal
         self._leases = leases
         self._places = Places(rules.groups, clock, rules.concurrency // 4)
         self._next = NextCalls(rules.max_in_flight, rules.lanes, clock)
