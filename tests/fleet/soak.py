@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,11 +16,18 @@ from tests.support.servers import find_binary
 
 RATE = 500.0
 EVERY_SECONDS = 60.0
+ELDEST = 0
 _CALM_FAULTS = ("process killed", "connections cut", "vendor answers 429", "PostgreSQL switched over")
 _SIZES = (
     "SELECT count(*), coalesce(sum(pg_table_size(oid)), 0), coalesce(sum(pg_indexes_size(oid)), 0) FROM pg_class "
     "WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
 )
+_COLUMNS = (
+    *("minute", "MB of the eldest", "MB of a process", "descriptors", "connections"),
+    *("queue, MB", "tables, MB", "indexes, MB", "routes", "bytes of each"),
+)
+_QUEUE = "SELECT pg_total_relation_size('due') + pg_total_relation_size('leases')"
+"""What every notification enters and leaves again: where dead rows would pile up first."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +35,14 @@ class Sample:
     """What one minute found."""
 
     minute: float
+    eldest_mb: float
+    """Of the process that no fault ends: what it never gives back would show here."""
     memory_mb: float
     descriptors: int
     connections: int
     tables_mb: float
     indexes_mb: float
+    queue_mb: float
     rows: int
     accepted: int
 
@@ -44,11 +55,13 @@ def look(fleet: Fleet, began: float) -> Sample:
     _, tables, indexes = _ask(url, _SIZES).split("|")
     return Sample(
         minute=round((time.monotonic() - began) / 60, 1),
+        eldest_mb=round(_resident(dict(fleet.crews[0].alive())[ELDEST].pid) / 1e6, 1),
         memory_mb=round(memory / len(pids) / 1e6, 1),
         descriptors=descriptors // len(pids),
         connections=int(_ask(url, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")),
         tables_mb=round(int(tables) / 1e6, 1),
         indexes_mb=round(int(indexes) / 1e6, 1),
+        queue_mb=round(int(_ask(url, _QUEUE)) / 1e6, 1),
         rows=int(_ask(url, "SELECT count(*) FROM routes")),
         accepted=fleet.accepted,
     )
@@ -68,6 +81,7 @@ def _ask(url: str, statement: str) -> str:
 
 async def run(servers: Callable[[], Servers], plan: Plan, say: Callable[[str], None]) -> tuple[Outcome, list[Sample]]:
     async with Fleet(servers, plan, say) as fleet:
+        fleet.world.spared = ELDEST
         over = asyncio.Event()
         began = time.monotonic()
         load = [asyncio.create_task(door.run(over.is_set)) for door in fleet.doors]
@@ -81,7 +95,7 @@ async def run(servers: Callable[[], Servers], plan: Plan, say: Callable[[str], N
             # A look that fails, because a server is just changing, is no reason to end an hour of load.
             try:
                 samples.append(await asyncio.to_thread(look, fleet, began))
-            except (OSError, subprocess.SubprocessError) as error:
+            except (OSError, KeyError, subprocess.SubprocessError) as error:
                 say(f"not looked at: {error}")
                 continue
             say(str(samples[-1]))
@@ -95,21 +109,26 @@ async def run(servers: Callable[[], Servers], plan: Plan, say: Callable[[str], N
 def text(outcome: Outcome, samples: list[Sample]) -> str:
     asked = outcome.plan.rate
     rate = outcome.accepted / outcome.seconds
+    times = ", ".join(f"{name} {number} times" for name, number in sorted(Counter(outcome.faults).items()))
     lines = [
         f"Run of {time.strftime('%Y-%m-%d')}: {outcome.seconds / 60:.1f} minutes, {asked:.0f} a second asked for,",
-        f"{rate:.0f} a second accepted ({outcome.accepted} in all), a fault every minute: {', '.join(outcome.faults)}.",
-        f"Verdict of the checker: **{outcome.verdict}**. Machine: {page.machine()}.",
+        f"{rate:.0f} a second accepted ({outcome.accepted} in all), a fault every minute: {times}.",
+        f"Repeated: {sum(each.repeats for each in outcome.figures.values())}. Everything was terminal",
+        f"{outcome.quiet_seconds:.0f} s after the end of the load. Verdict of the checker: **{outcome.verdict}**.",
+        f"Machine: {page.machine()}.",
         "",
         *page.reasons(outcome),
-        "| minute | MB of a process | descriptors | connections | tables, MB | indexes, MB | routes | bytes of each |",
-        "| ---: " * 8 + "|",
+        "*Eldest* is the process that no fault ends. *Queue* is the tables `due` and `leases`, which every route",
+        "enters and leaves again.",
+        "",
+        f"| {' | '.join(_COLUMNS)} |",
+        "| ---: " * len(_COLUMNS) + "|",
     ]
     for each in samples:
         size = round((each.tables_mb + each.indexes_mb) * 1e6 / max(1, each.rows))
-        lines.append(
-            f"| {each.minute} | {each.memory_mb} | {each.descriptors} | {each.connections} | {each.tables_mb} | "
-            f"{each.indexes_mb} | {each.rows} | {size} |"
-        )
+        figures = (each.minute, each.eldest_mb, each.memory_mb, each.descriptors, each.connections)
+        stored = (each.queue_mb, each.tables_mb, each.indexes_mb, each.rows, size)
+        lines.append(f"| {' | '.join(map(str, (*figures, *stored)))} |")
     return "\n".join(lines)
 
 

@@ -31,6 +31,8 @@ class World:
     disk: SmallDisk
     dice: random.Random
     older: Path | None = None
+    spared: int | None = None
+    """The number of a process that no fault chooses."""
     struck: float = 0.0
     until: float = 0.0
     usual: dict[Vendor, Answer] = field(default_factory=dict)
@@ -50,7 +52,10 @@ class World:
 
     def victims(self) -> list[tuple[Crew, int, Program]]:
         """One living process of each crew."""
-        return [(crew, *self.dice.choice(alive)) for crew in self.crews if (alive := crew.alive())]
+        return [(crew, *self.dice.choice(found)) for crew in self.crews if (found := self._choice(crew))]
+
+    def _choice(self, crew: Crew) -> list[tuple[int, Program]]:
+        return [(number, program) for number, program in crew.alive() if number != self.spared]
 
     def until_ready(self) -> None:
         """Every process runs and is ready."""
