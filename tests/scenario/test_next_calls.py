@@ -60,7 +60,17 @@ def vendor(tmp_path: Path) -> Iterator[Crowded]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path, vendor: Crowded) -> Embedded:
-    (tmp_path / "c.toml").write_text(SETTINGS.replace("URL", vendor.url))
+    return _opened(request, tmp_path, SETTINGS.replace("URL", vendor.url))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def patient(request: pytest.FixtureRequest, tmp_path: Path, vendor: Crowded) -> Embedded:
+    """Looks for work every ten minutes by itself."""
+    return _opened(request, tmp_path, SETTINGS.replace("URL", vendor.url).replace("= 0.05", "= 600"))
+
+
+def _opened(request: pytest.FixtureRequest, tmp_path: Path, settings: str) -> Embedded:
+    (tmp_path / "c.toml").write_text(settings)
     where = tmp_path / "app.db" if request.param == "sqlite" else request.getfixturevalue("postgres_dsn")
     environ = {"CARILLON_LEDGER__ALLOW_UNSAFE": "1"}
     return carillon.open(str(where), config=tmp_path / "c.toml", environ=environ)
@@ -112,3 +122,87 @@ async def test_a_vendor_that_stalls_gives_up_what_waits_and_an_urgent_message_st
         for name in names:
             assert (await engine.wait(name, 60)).status == "delivered"
     assert len(vendor.entries) == FLOOD + 1
+
+
+@pytest.mark.req("P-1164")
+async def test_the_end_of_a_call_is_reason_to_claim_the_next_message(patient: Embedded, vendor: Crowded) -> None:
+    async with patient as engine:
+        for name in await flood(engine):
+            assert (await engine.wait(name, 60)).status == "delivered"
+    assert vendor.most <= SLOTS
+
+
+CHAIN = """extends = "local"
+[channels]
+sms = ["first", "second"]
+[work]
+poll_seconds = 0.05
+first_claims = 1000
+max_in_flight = { first = FIRST, second = 10 }
+[policy.breaker.first]
+failure_threshold = THRESHOLD
+open_seconds = 600
+[policy.retry."*/sms"]
+max_attempts = 5
+failover_after_attempts = 1
+base_delay_seconds = 0.0
+jitter = "none"
+timeout_seconds = 20
+"""
+ACCOUNT = """[providers.NAME]
+kind = "twilio"
+account_sid = "AC0"
+auth_token = "a token of this test"
+sender = "+15005550006"
+base_url = "URL"
+"""
+
+
+class Pair:
+    """A vendor that is down, the one that is called instead, and an engine that uses both."""
+
+    def __init__(self, down: Crowded, instead: Crowded, folder: Path, where: str) -> None:
+        self.down, self.instead = down, instead
+        self._folder, self._where = folder, where
+
+    def open(self, *, first: int, threshold: int) -> Embedded:
+        text = CHAIN.replace("FIRST", str(first)).replace("THRESHOLD", str(threshold))
+        for name, vendor in (("first", self.down), ("second", self.instead)):
+            text += ACCOUNT.replace("NAME", name).replace("URL", vendor.url)
+        (self._folder / "c.toml").write_text(text)
+        environ = {"CARILLON_LEDGER__ALLOW_UNSAFE": "1"}
+        return carillon.open(self._where, config=self._folder / "c.toml", environ=environ)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path, vendor: Crowded) -> Iterator[Pair]:
+    where = str(tmp_path / "app.db") if request.param == "sqlite" else request.getfixturevalue("postgres_dsn")
+    with Crowded(tmp_path / "down.jsonl") as down:
+        down.default = Reply(status=503)
+        yield Pair(down, vendor, tmp_path, where)
+
+
+@pytest.mark.req("P-1160")
+async def test_a_vendor_that_is_called_instead_gets_all_the_calls_that_it_bears(pair: Pair) -> None:
+    gate = threading.Event()
+    async with pair.open(first=2, threshold=3) as engine:
+        pair.instead.default = Reply(status=201, body=SENT, gate=gate)
+        names = await flood(engine)
+
+        async def busy() -> bool:
+            return pair.instead.now >= SLOTS - 1
+
+        await until(busy, timeout=20, what="calls in all connections of the second vendor, not in as few as the first has")
+        gate.set()
+        for name in names:
+            assert (await engine.wait(name, 60)).status == "delivered"
+    assert pair.instead.most <= SLOTS
+
+
+@pytest.mark.req("P-1160")
+async def test_messages_of_two_vendors_at_one_of_them_never_exceed_its_connections(pair: Pair) -> None:
+    async with pair.open(first=SLOTS, threshold=FLOOD // 4) as engine:
+        for name in await flood(engine):
+            assert (await engine.wait(name, 60)).status == "delivered"
+    assert pair.instead.most <= SLOTS, "those of the first and those that were moved to the second share them"
+    assert len(pair.instead.entries) == FLOOD

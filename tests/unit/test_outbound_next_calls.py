@@ -86,3 +86,29 @@ def test_what_waits_is_given_up_by_provider_or_whole(clock: ManualClock) -> None
     assert (waiting.waiting("twilio"), waiting.waiting("fcm")) == (0, 3)
     assert tokens(waiting.give_up()) == [10, 11, 12]
     assert waiting.ended("fcm", 1, Counter()) == []
+
+
+@pytest.mark.req("P-1160")
+def test_where_another_provider_is_called_its_slots_count_and_not_the_own(clock: ManualClock) -> None:
+    waiting = NextCalls({"first": 2, "second": 20}, LANES, clock)
+    waiting.follow({"first": "second", "second": "second"})
+    given = claims(range(10), provider="first", lane=URGENT)
+    assert waiting.admit(given, Counter()) == given
+    assert waiting.waiting("first") == 0
+
+
+@pytest.mark.req("P-1160")
+def test_calls_that_others_make_take_slots_too(clock: ManualClock) -> None:
+    waiting = NextCalls({"first": SLOTS, "second": SLOTS}, LANES, clock)
+    waiting.follow({"first": "second", "second": "second"})
+    own = claims(range(SLOTS), provider="second", lane=URGENT)
+    others = claims(range(100, 105), provider="first", lane=URGENT)
+    begun = waiting.admit([*own, *others], Counter())
+    assert tokens(begun) == [*range(100, 105), *range(SLOTS - 5)]
+    calls = Counter({"first": 5, "second": SLOTS - 5})
+    assert waiting.admit(claims(range(200, 201), provider="second", lane=URGENT), calls) == []
+    calls["first"] -= 2
+    assert tokens(waiting.ended("first", 2, calls)) == [SLOTS - 5, SLOTS - 4], "a call of another frees a slot too"
+    waiting.follow({"first": "first", "second": "second"})
+    calls = Counter({"first": 5, "second": SLOTS - 1})
+    assert tokens(waiting.ended("second", 1, calls)) == [SLOTS - 3], "the first is called itself again"

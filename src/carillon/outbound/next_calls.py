@@ -26,6 +26,8 @@ class NextCalls:
         self._kept = {provider: kept_free(lanes, slots) for provider, slots in most.items()}
         self._clock = clock
         self._waiting: dict[str, list[tuple[int, int, Claim]]] = {provider: [] for provider in most}
+        self._goes: Mapping[str, str] = {}
+        """Which provider the claims of each call now; those of one that is not here call their own."""
         self._order = count()
         self._ended: Counter[str] = Counter()
         self._since = dict.fromkeys(most, clock.monotonic())
@@ -47,26 +49,35 @@ class NextCalls:
             self._since[provider] = now
         return min(self._most[provider], int(self._rate.get(provider, 0.0) * AHEAD_SECONDS))
 
+    def follow(self, goes: Mapping[str, str]) -> None:
+        """Where the claims of each provider are called now: while its breaker is open, at the next of its chain."""
+        self._goes = goes
+
     def admit(self, claims: Iterable[Claim], calls: Mapping[str, int]) -> list[Claim]:
-        """The claims that begin now, the most urgent first; the others wait until a call of their provider ends."""
+        """The claims that begin now, the most urgent first; the others wait until a call of their provider ends.
+
+        Those that another provider is called for begin at once: they were claimed for its slots.
+        """
         begin: list[Claim] = []
         limited: set[str] = set()
         for claim in claims:
-            if claim.provider in self._most:
+            if claim.provider in self._most and self._called(claim.provider) == claim.provider:
                 heappush(self._waiting[claim.provider], (claim.lane, next(self._order), claim))
                 limited.add(claim.provider)
             else:
                 begin.append(claim)
+        beside = Counter(self._called(claim.provider) for claim in begin)
         for provider in limited:
-            begin += self._fitting(provider, calls[provider])
+            begin += self._fitting(provider, self._busy(provider, calls) + beside[provider])
         return begin
 
     def ended(self, provider: str, number: int, calls: Mapping[str, int]) -> list[Claim]:
-        """So many calls have ended: the claims that take their slots."""
-        if provider not in self._most:
+        """So many calls of a provider's claims have ended: the claims that take their slots."""
+        called = self._called(provider)
+        if called not in self._most:
             return []
-        self._ended[provider] += number
-        return self._fitting(provider, calls[provider])
+        self._ended[called] += number
+        return self._fitting(called, self._busy(called, calls)) if self._waiting[called] else []
 
     def give_up(self, providers: Iterable[str] | None = None) -> list[Claim]:
         """The claims that wait for these providers, or for any: they are not called."""
@@ -76,6 +87,14 @@ class NextCalls:
             left += [claim for _, _, claim in waiting]
             waiting.clear()
         return left
+
+    def _busy(self, provider: str, calls: Mapping[str, int]) -> int:
+        """How many of the provider's slots are taken, by claims of any provider."""
+        others = (calls[name] for name, to in self._goes.items() if to == provider != name)
+        return sum(others, calls[provider] if self._called(provider) == provider else 0)
+
+    def _called(self, provider: str) -> str:
+        return self._goes.get(provider, provider)
 
     def _fitting(self, provider: str, calls: int) -> list[Claim]:
         waiting, kept = self._waiting[provider], self._kept[provider]

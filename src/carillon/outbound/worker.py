@@ -17,7 +17,6 @@ from carillon.domain.lanes import Lanes, kept_free
 from carillon.domain.notifications import Enrolled, Enrolment, Route, is_due_now
 from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Signal
 from carillon.domain.synchronous import SynchronousLedger
-from carillon.domain.targets import lane_target
 from carillon.ending import ended
 from carillon.faultpoint import faultpoint
 from carillon.outbound.attempt import Attempts
@@ -28,7 +27,7 @@ from carillon.outbound.places import Places
 from carillon.outbound.settle import Settler
 from carillon.outbound.shutdown import Shutdown
 from carillon.outbound.targets import Targets
-from carillon.outbound.wants import CallSlots, LanePolling, questions, slots, wants
+from carillon.outbound.wants import CallSlots, LanePolling, questions, slots, unpaused, wants
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 MOST_DOUBLINGS = 30
@@ -92,6 +91,8 @@ class Worker:
         self._started_at = clock.monotonic()
         self._full = False
         """A provider has reached its limit of concurrent calls: the next claim waits until a call ends."""
+        self._kept = {name: max(kept_free(rules.lanes, self._most(name)).values()) for name in rules.max_in_flight}
+        """How many slots of a provider the last lane leaves to others."""
         self._slots: dict[str, CallSlots] = {}
         self._nearly_full: set[str] = set()
         """Providers with few free slots: the next claim asks only for their urgent lanes."""
@@ -205,14 +206,14 @@ class Worker:
             await self._wait_for_slot(self._rules.poll_seconds / 10)
 
     async def _wait_for_work(self) -> None:
-        """Wait for the signal, for the next poll, or for a group at its cap that could be claimed from again."""
-        if not self._places.watching:
+        """Wait for the signal, for the next poll, or for a group or a provider that could be claimed for again."""
+        events = [self._places.hungry] if self._places.watching else []
+        events += [self._in_flight.awaited_ended] if self._in_flight.awaited else []
+        if not events:
             await self._signal.wait(self._rules.poll_seconds)
             return
-        waits = [
-            asyncio.ensure_future(self._signal.wait(self._rules.poll_seconds)),
-            asyncio.ensure_future(self._places.hungry.wait()),
-        ]
+        waits = [asyncio.ensure_future(event.wait()) for event in events]
+        waits.append(asyncio.ensure_future(self._signal.wait(self._rules.poll_seconds)))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -257,7 +258,7 @@ class Worker:
         if self._shutdown.begun:
             # The look at targets may have waited for a silent store: begin no second wait.
             return claims
-        lanes = self._unpaused(self._lane_polling.due())
+        lanes = unpaused(self._lane_polling.due(), () if self._targets is None else self._targets.paused)
         for providers, most in questions(room, total):
             left = min(most - taken[self._slots[providers[0]].provider], total - len(claims))
             if left <= 0:
@@ -274,14 +275,6 @@ class Worker:
                 break
         self._lane_polling.record(lanes, claims)
         return claims
-
-    def _unpaused(self, lanes: Lanes) -> Lanes:
-        """The lanes that no operator has paused: what waits in the others stays in the backlog."""
-        if self._targets is None or not self._targets.paused:
-            return lanes
-        paused = self._targets.paused
-        kept = {name: lane for name, lane in lanes.by_name.items() if lane_target(lane.rank) not in paused}
-        return Lanes(kept, lanes.strict)
 
     def _turns(self, providers: Sequence[str]) -> dict[str, Turns]:
         groups = self._rules.groups
@@ -317,11 +310,14 @@ class Worker:
         room: dict[str, int] = {}
         self._full = False
         self._nearly_full.clear()
+        self._in_flight.await_none()
         called = slots(self._rules.chains, states, self._in_flight.calls, self._most)
+        self._next.follow({name: own.provider for name, own in called.items()})
         self._slots = {name: self._with_next(name, own, states) for name, own in called.items()}
         for chain in self._rules.chains.values():
             for provider in chain:
-                most, space = self._slots[provider].most, self._slots[provider].free
+                own = self._slots[provider]
+                most, space = own.most, own.free
                 if states.get(provider) is State.HALF_OPEN and len(chain) == 1:
                     space = min(space, 1)
                 elif space * 4 < most and most > FEW_CALLS:
@@ -331,6 +327,8 @@ class Worker:
                     if not self._may_poll(provider):
                         continue
                     self._nearly_full.add(provider)
+                elif space <= self._kept.get(own.provider, 0):
+                    self._in_flight.awaited.add(provider)
                 space = self._paced(provider, space)
                 if provider not in blocked and space > 0:
                     room[provider] = space
