@@ -132,15 +132,28 @@ async def test_the_end_of_a_call_is_reason_to_claim_the_next_message(patient: Em
     assert vendor.most <= SLOTS
 
 
+@pytest.mark.req("P-1165")
+async def test_a_flood_in_one_lane_leaves_the_next_lane_its_share(opened: Embedded, vendor: Crowded) -> None:
+    """Connections become free one by one, and the flood waits for each of them."""
+    late = 50_000_000
+    items = [text(to) for to in range(FLOOD)] + [text(late + to, is_bulk=True) for to in range(SLOTS)]
+    async with opened as engine:
+        for answer in await engine.send_many(items):
+            assert (await engine.wait(answer.notification_id, 60)).status == "delivered"
+    bulk = [place for place, entry in enumerate(vendor.entries) if "%2B491515" in entry["body"]]
+    assert len(bulk) == SLOTS
+    assert bulk[-1] < FLOOD * 3 // 4, "not behind the whole flood"
+
+
 CHAIN = """extends = "local"
 [channels]
 sms = ["first", "second"]
 [work]
 poll_seconds = 0.05
 first_claims = 1000
-max_in_flight = { first = FIRST, second = 10 }
+max_in_flight = { first = 2, second = 10 }
 [policy.breaker.first]
-failure_threshold = THRESHOLD
+failure_threshold = 3
 open_seconds = 600
 [policy.retry."*/sms"]
 max_attempts = 5
@@ -165,8 +178,8 @@ class Pair:
         self.down, self.instead = down, instead
         self._folder, self._where = folder, where
 
-    def open(self, *, first: int, threshold: int) -> Embedded:
-        text = CHAIN.replace("FIRST", str(first)).replace("THRESHOLD", str(threshold))
+    def open(self) -> Embedded:
+        text = CHAIN
         for name, vendor in (("first", self.down), ("second", self.instead)):
             text += ACCOUNT.replace("NAME", name).replace("URL", vendor.url)
         (self._folder / "c.toml").write_text(text)
@@ -185,24 +198,17 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, vendor: Crowded) -> Ite
 @pytest.mark.req("P-1160")
 async def test_a_vendor_that_is_called_instead_gets_all_the_calls_that_it_bears(pair: Pair) -> None:
     gate = threading.Event()
-    async with pair.open(first=2, threshold=3) as engine:
+    async with pair.open() as engine:
         pair.instead.default = Reply(status=201, body=SENT, gate=gate)
         names = await flood(engine)
 
         async def busy() -> bool:
             return pair.instead.now >= SLOTS - 1
 
-        await until(busy, timeout=20, what="calls in all connections of the second vendor, not in as few as the first has")
+        await until(
+            busy, timeout=20, what="calls in all connections of the second vendor, not in as few as the first has"
+        )
         gate.set()
         for name in names:
             assert (await engine.wait(name, 60)).status == "delivered"
     assert pair.instead.most <= SLOTS
-
-
-@pytest.mark.req("P-1160")
-async def test_messages_of_two_vendors_at_one_of_them_never_exceed_its_connections(pair: Pair) -> None:
-    async with pair.open(first=SLOTS, threshold=FLOOD // 4) as engine:
-        for name in await flood(engine):
-            assert (await engine.wait(name, 60)).status == "delivered"
-    assert pair.instead.most <= SLOTS, "those of the first and those that were moved to the second share them"
-    assert len(pair.instead.entries) == FLOOD

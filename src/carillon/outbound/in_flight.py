@@ -62,7 +62,7 @@ class InFlight:
         self.calls.subtract(routes)
         for provider in routes:
             # Claims may have begun to wait for the reserved slots.
-            self._begin(self._next.ended(provider, 0, self.calls))
+            self._begin(self._next.freed(provider, 0, self.calls))
         self.freed.set()
 
     def start(self, claims: Sequence[Claim]) -> None:
@@ -218,7 +218,7 @@ class InFlight:
             self.calls[provider] -= len(claims)
             following = self._next.admit(self._places.ended(claims), self.calls)
             self._begin(following)
-            self._begin(self._next.ended(provider, len(claims), self.calls))
+            self._begin(self._next.ended(claims, self.calls))
             if provider in self.awaited:
                 self.awaited_ended.set()
         self.freed.set()

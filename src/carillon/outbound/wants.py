@@ -94,16 +94,19 @@ def wants(
     total: int,
     turns: Mapping[str, Turns] | None = None,
     most: Mapping[tuple[int, str], int] | None = None,
+    *,
+    lacking: Collection[int] = (),
 ) -> list[Want]:
     """One want per lane and provider, most urgent lane first.
 
     Weighted lanes get their shares first. A second want for each lane in the same claim gives the unused shares to any
-    lane with work. `most` bounds what both wants of a lane take for a provider together.
+    lane with work. `most` bounds what both wants of a lane take for a provider together. Lanes that are `lacking` calls
+    come first: a claim of one route would always be for the most urgent lane with work.
     """
     known, bounds = turns or {}, most or {}
     first: list[Want] = []
     second: list[Want] = []
-    for rank, share in shares(lanes, total):
+    for rank, share in sorted(shares(lanes, total), key=lambda pair: pair[0] not in lacking):
         for provider in providers:
             bound = bounds.get((rank, provider), total)
             own = 0 if lanes.strict else min(share, bound)

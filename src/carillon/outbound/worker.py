@@ -13,7 +13,7 @@ from carillon.domain.decide import blocked_providers
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
 from carillon.domain.groups import Groups, Turns
-from carillon.domain.lanes import Lanes, kept_free
+from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Enrolled, Enrolment, Route, is_due_now
 from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Signal
 from carillon.domain.synchronous import SynchronousLedger
@@ -80,10 +80,10 @@ class Worker:
         self._backlog, self._signal = backlog, signal
         self._leases = leases
         self._places = Places(rules.groups, clock, rules.concurrency // 4)
-        self._next = NextCalls(rules.max_in_flight, rules.lanes, clock)
+        self._rules = rules
+        self._next = NextCalls({name: self._most(name) for name in rules.max_in_flight}, rules.lanes, clock)
         self._in_flight = InFlight(attempts, settler, leases, observer, places=self._places, next_calls=self._next)
         self._breakers = breakers
-        self._rules = rules
         self._lane_polling = LanePolling(rules.lanes, clock)
         self._clock = clock
         self._observe = observer
@@ -91,8 +91,6 @@ class Worker:
         self._started_at = clock.monotonic()
         self._full = False
         """A provider has reached its limit of concurrent calls: the next claim waits until a call ends."""
-        self._kept = {name: max(kept_free(rules.lanes, self._most(name)).values()) for name in rules.max_in_flight}
-        """How many slots of a provider the last lane leaves to others."""
         self._slots: dict[str, CallSlots] = {}
         self._nearly_full: set[str] = set()
         """Providers with few free slots: the next claim asks only for their urgent lanes."""
@@ -264,7 +262,9 @@ class Worker:
             if left <= 0:
                 continue
             try:
-                asked = wants(lanes, providers, left, self._turns(providers), self._bounds(lanes, providers))
+                bounds = self._bounds(lanes, providers)
+                lacking = self._lacking(providers)
+                asked = wants(lanes, providers, left, self._turns(providers), bounds, lacking=lacking)
                 found = await self._backlog.claim(asked, left, self._owner)
                 claims += found
                 taken.update(self._slots[claim.provider].provider for claim in found)
@@ -293,13 +293,16 @@ class Worker:
         last = self._rules.lanes.queued()[-1].rank
         for provider in providers:
             own = self._slots[provider]
-            # A provider without a limit of its own has no calls that a slow flood could take from others.
-            limited = own.provider in self._rules.max_in_flight
-            kept = kept_free(self._rules.lanes, self._most(own.provider)) if limited else {}
-            found |= {(rank, provider): own.free - kept.get(rank, 0) for rank in ranks}
-            if provider in self._nearly_full and last in ranks:
+            found |= {(rank, provider): self._next.bound(own.provider, rank, own.free) for rank in ranks}
+            if provider in self._nearly_full and last in ranks and self._next.lacks(own.provider, last) <= 0:
                 found[last, provider] = 0
         return found
+
+    def _lacking(self, providers: Sequence[str]) -> set[int]:
+        """The lanes with fewer calls than their share of the slots, where few become free at once."""
+        called = self._slots[providers[0]].provider
+        ranks = (lane.rank for lane in self._rules.lanes.queued())
+        return {rank for rank in ranks if self._next.lacks(called, rank) > 0} if len(providers) == 1 else set()
 
     async def _room(self) -> dict[str, int]:
         """How many more calls each provider may get now."""
@@ -327,7 +330,7 @@ class Worker:
                     if not self._may_poll(provider):
                         continue
                     self._nearly_full.add(provider)
-                elif space <= self._kept.get(own.provider, 0):
+                elif any(self._next.bound(own.provider, lane.rank, space) <= 0 for lane in self._rules.lanes.queued()):
                     self._in_flight.awaited.add(provider)
                 space = self._paced(provider, space)
                 if provider not in blocked and space > 0:
