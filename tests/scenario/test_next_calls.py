@@ -1,5 +1,6 @@
 """A vendor with few connections: claims wait for them in the process, for a moment, and harm nobody."""
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import carillon
 from carillon.client import Item
 from carillon.compose.ledger import LedgerPart
 from carillon.embedded import Embedded
-from tests.support.vendor import Reply, Vendor
+from tests.support.vendor import Entry, Reply, Vendor
 from tests.support.waiting import until
 
 SLOTS, FLOOD = 10, 400
@@ -60,18 +61,18 @@ def vendor(tmp_path: Path) -> Iterator[Crowded]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path, vendor: Crowded) -> Embedded:
-    return _opened(request, tmp_path, SETTINGS.replace("URL", vendor.url))
+    return _opened(request, tmp_path, SETTINGS.replace("URL", vendor.url), request.param)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def patient(request: pytest.FixtureRequest, tmp_path: Path, vendor: Crowded) -> Embedded:
     """Looks for work every ten minutes by itself."""
-    return _opened(request, tmp_path, SETTINGS.replace("URL", vendor.url).replace("= 0.05", "= 600"))
+    return _opened(request, tmp_path, SETTINGS.replace("URL", vendor.url).replace("= 0.05", "= 600"), request.param)
 
 
-def _opened(request: pytest.FixtureRequest, tmp_path: Path, settings: str) -> Embedded:
+def _opened(request: pytest.FixtureRequest, tmp_path: Path, settings: str, engine: str) -> Embedded:
     (tmp_path / "c.toml").write_text(settings)
-    where = tmp_path / "app.db" if request.param == "sqlite" else request.getfixturevalue("postgres_dsn")
+    where = tmp_path / "app.db" if engine == "sqlite" else request.getfixturevalue("postgres_dsn")
     environ = {"CARILLON_LEDGER__ALLOW_UNSAFE": "1"}
     return carillon.open(str(where), config=tmp_path / "c.toml", environ=environ)
 
@@ -133,14 +134,25 @@ async def test_the_end_of_a_call_is_reason_to_claim_the_next_message(patient: Em
 
 
 @pytest.mark.req("P-1165")
-async def test_a_flood_in_one_lane_leaves_the_next_lane_its_share(opened: Embedded, vendor: Crowded) -> None:
-    """Connections become free one by one, and the flood waits for each of them."""
+@pytest.mark.parametrize("slots", [10, 48])
+@pytest.mark.parametrize("engine_name", ["sqlite", "postgres"])
+async def test_a_flood_in_one_lane_leaves_the_next_lane_its_share(
+    request: pytest.FixtureRequest, tmp_path: Path, vendor: Crowded, engine_name: str, slots: int
+) -> None:
+    """Calls of different lengths: connections become free one by one, and the flood waits for each of them."""
     late = 50_000_000
+
+    def varied(entry: Entry) -> Reply:
+        number = int(re.findall("49151([0-9]+)", entry["body"])[0])
+        return Reply(status=201, body=SENT, delay=(1 + number % 9) * slots / 500)
+
+    vendor.default = varied
     items = [text(to) for to in range(FLOOD)] + [text(late + to, is_bulk=True) for to in range(SLOTS)]
-    async with opened as engine:
+    settings = SETTINGS.replace("URL", vendor.url).replace("twilio = 10", f"twilio = {slots}")
+    async with _opened(request, tmp_path, settings, engine_name) as engine:
         for answer in await engine.send_many(items):
-            assert (await engine.wait(answer.notification_id, 60)).status == "delivered"
-    bulk = [place for place, entry in enumerate(vendor.entries) if "%2B491515" in entry["body"]]
+            assert (await engine.wait(str(answer.notification_id), 60)).status == "delivered"
+    bulk = [place for place, entry in enumerate(vendor.entries) if f"49151{late // 10**7}" in entry["body"]]
     assert len(bulk) == SLOTS
     assert bulk[-1] < FLOOD * 3 // 4, "not behind the whole flood"
 

@@ -85,12 +85,13 @@ class NextCalls:
         begin: list[Claim] = []
         limited: set[str] = set()
         for claim in claims:
-            if claim.provider in self._most and self._called(claim.provider) == claim.provider:
-                self._waiting[claim.provider].setdefault(claim.lane, deque()).append(claim)
-                limited.add(claim.provider)
+            provider = claim.provider
+            if provider in self._most and self._called(provider) == provider:
+                self._waiting[provider].setdefault(claim.lane, deque()).append(claim)
+                limited.add(provider)
             else:
                 begin.append(claim)
-                self._calling[claim.provider, claim.lane] += 1
+                self._calling[provider, claim.lane] += 1
         beside = Counter(self._called(claim.provider) for claim in begin)
         for provider in limited:
             begin += self._fitting(provider, self._busy(provider, calls) + beside[provider])
@@ -139,16 +140,26 @@ class NextCalls:
     def _fitting(self, provider: str, busy: int) -> list[Claim]:
         waiting, found = self._waiting[provider], list[Claim]()
         free = self._most[provider] - busy
-        while (rank := self._next_lane(provider, free, alone=busy <= 0 and not found)) is not None:
-            found.append(waiting[rank].popleft())
-            self._calling[provider, rank] += 1
-            if not waiting[rank]:
+        while waiting:
+            rank, most = self._next_lane(provider, free)
+            if most <= 0 and (found or busy > 0):
+                break
+            # A provider without a call always begins one.
+            claims = waiting[rank]
+            taken = [claims.popleft() for _ in range(min(max(most, 1), len(claims)))]
+            found += taken
+            free -= len(taken)
+            self._calling[provider, rank] += len(taken)
+            if not claims:
                 del waiting[rank]
-            free -= 1
         return found
 
-    def _next_lane(self, provider: str, free: int, *, alone: bool) -> int | None:
-        """The lane whose claim begins next; a provider without a call always begins one."""
-        ranks = sorted(self._waiting[provider], key=lambda rank: (self.lacks(provider, rank) <= 0, rank))
-        fitting = (rank for rank in ranks if self.bound(provider, rank, free) > 0)
-        return next(fitting, ranks[0] if alone and ranks else None)
+    def _next_lane(self, provider: str, free: int) -> tuple[int, int]:
+        """The lane whose claims begin next, and how many of them; none if no lane that waits may take a slot."""
+        lacking = {rank: self.lacks(provider, rank) for rank in self._waiting[provider]}
+        ranks = sorted(lacking, key=lambda rank: (lacking[rank] <= 0, rank))
+        for rank in ranks:
+            most = self.bound(provider, rank, free)
+            if most > 0:
+                return rank, most if lacking[rank] <= 0 else min(most, lacking[rank])
+        return ranks[0], 0
