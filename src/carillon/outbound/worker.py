@@ -210,8 +210,10 @@ class Worker:
         if not events:
             await self._signal.wait(self._rules.poll_seconds)
             return
-        waits = [asyncio.ensure_future(event.wait()) for event in events]
-        waits.append(asyncio.ensure_future(self._signal.wait(self._rules.poll_seconds)))
+        waits = [
+            asyncio.ensure_future(self._signal.wait(self._rules.poll_seconds)),
+            *(asyncio.ensure_future(event.wait()) for event in events),
+        ]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
