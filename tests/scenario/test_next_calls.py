@@ -1,5 +1,6 @@
 """A vendor with few connections: claims wait for them in the process, for a moment, and harm nobody."""
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import carillon
 from carillon.client import Item
 from carillon.compose.ledger import LedgerPart
 from carillon.embedded import Embedded
-from tests.support.vendor import Reply, Vendor
+from tests.support.vendor import Entry, Reply, Vendor
 from tests.support.waiting import until
 
 SLOTS, FLOOD = 10, 400
@@ -60,8 +61,18 @@ def vendor(tmp_path: Path) -> Iterator[Crowded]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path, vendor: Crowded) -> Embedded:
-    (tmp_path / "c.toml").write_text(SETTINGS.replace("URL", vendor.url))
-    where = tmp_path / "app.db" if request.param == "sqlite" else request.getfixturevalue("postgres_dsn")
+    return _opened(request, tmp_path, SETTINGS.replace("URL", vendor.url), request.param)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def patient(request: pytest.FixtureRequest, tmp_path: Path, vendor: Crowded) -> Embedded:
+    """Looks for work every ten minutes by itself."""
+    return _opened(request, tmp_path, SETTINGS.replace("URL", vendor.url).replace("= 0.05", "= 600"), request.param)
+
+
+def _opened(request: pytest.FixtureRequest, tmp_path: Path, settings: str, engine: str) -> Embedded:
+    (tmp_path / "c.toml").write_text(settings)
+    where = tmp_path / "app.db" if engine == "sqlite" else request.getfixturevalue("postgres_dsn")
     environ = {"CARILLON_LEDGER__ALLOW_UNSAFE": "1"}
     return carillon.open(str(where), config=tmp_path / "c.toml", environ=environ)
 
@@ -112,3 +123,104 @@ async def test_a_vendor_that_stalls_gives_up_what_waits_and_an_urgent_message_st
         for name in names:
             assert (await engine.wait(name, 60)).status == "delivered"
     assert len(vendor.entries) == FLOOD + 1
+
+
+@pytest.mark.req("P-1164")
+async def test_the_end_of_a_call_is_reason_to_claim_the_next_message(patient: Embedded, vendor: Crowded) -> None:
+    async with patient as engine:
+        for name in await flood(engine):
+            assert (await engine.wait(name, 60)).status == "delivered"
+    assert vendor.most <= SLOTS
+
+
+@pytest.mark.req("P-1165")
+@pytest.mark.parametrize("slots", [10, 48])
+@pytest.mark.parametrize("engine_name", ["sqlite", "postgres"])
+async def test_a_flood_in_one_lane_leaves_the_next_lane_its_share(
+    request: pytest.FixtureRequest, tmp_path: Path, vendor: Crowded, engine_name: str, slots: int
+) -> None:
+    """Calls of different lengths: connections become free one by one, and the flood waits for each of them."""
+    late = 50_000_000
+
+    def varied(entry: Entry) -> Reply:
+        number = int(re.findall("49151([0-9]+)", entry["body"])[0])
+        return Reply(status=201, body=SENT, delay=(1 + number % 9) * slots / 500)
+
+    vendor.default = varied
+    items = [text(to) for to in range(FLOOD)] + [text(late + to, is_bulk=True) for to in range(SLOTS)]
+    settings = SETTINGS.replace("URL", vendor.url).replace("twilio = 10", f"twilio = {slots}")
+    async with _opened(request, tmp_path, settings, engine_name) as engine:
+        for answer in await engine.send_many(items):
+            assert (await engine.wait(str(answer.notification_id), 60)).status == "delivered"
+    bulk = [place for place, entry in enumerate(vendor.entries) if f"49151{late // 10**7}" in entry["body"]]
+    assert len(bulk) == SLOTS
+    assert bulk[-1] < FLOOD * 3 // 4, "not behind the whole flood"
+
+
+CHAIN = """extends = "local"
+[channels]
+sms = ["first", "second"]
+[work]
+poll_seconds = 0.05
+first_claims = 1000
+max_in_flight = { first = 2, second = 10 }
+[policy.breaker.first]
+failure_threshold = 3
+open_seconds = 600
+[policy.retry."*/sms"]
+max_attempts = 5
+failover_after_attempts = 1
+base_delay_seconds = 0.0
+jitter = "none"
+timeout_seconds = 20
+"""
+ACCOUNT = """[providers.NAME]
+kind = "twilio"
+account_sid = "AC0"
+auth_token = "a token of this test"
+sender = "+15005550006"
+base_url = "URL"
+"""
+
+
+class Pair:
+    """A vendor that is down, the one that is called instead, and an engine that uses both."""
+
+    def __init__(self, down: Crowded, instead: Crowded, folder: Path, where: str) -> None:
+        self.down, self.instead = down, instead
+        self._folder, self._where = folder, where
+
+    def open(self) -> Embedded:
+        text = CHAIN
+        for name, vendor in (("first", self.down), ("second", self.instead)):
+            text += ACCOUNT.replace("NAME", name).replace("URL", vendor.url)
+        (self._folder / "c.toml").write_text(text)
+        environ = {"CARILLON_LEDGER__ALLOW_UNSAFE": "1"}
+        return carillon.open(self._where, config=self._folder / "c.toml", environ=environ)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path, vendor: Crowded) -> Iterator[Pair]:
+    where = str(tmp_path / "app.db") if request.param == "sqlite" else request.getfixturevalue("postgres_dsn")
+    with Crowded(tmp_path / "down.jsonl") as down:
+        down.default = Reply(status=503)
+        yield Pair(down, vendor, tmp_path, where)
+
+
+@pytest.mark.req("P-1160")
+async def test_a_vendor_that_is_called_instead_gets_all_the_calls_that_it_bears(pair: Pair) -> None:
+    gate = threading.Event()
+    async with pair.open() as engine:
+        pair.instead.default = Reply(status=201, body=SENT, gate=gate)
+        names = await flood(engine)
+
+        async def busy() -> bool:
+            return pair.instead.now >= SLOTS - 1
+
+        await until(
+            busy, timeout=20, what="calls in all connections of the second vendor, not in as few as the first has"
+        )
+        gate.set()
+        for name in names:
+            assert (await engine.wait(name, 60)).status == "delivered"
+    assert pair.instead.most <= SLOTS

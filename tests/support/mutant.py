@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import msgspec
@@ -111,12 +111,12 @@ def node_clock() -> None:
 
 
 def no_attempts_cap() -> None:
-    gate = Attempts._gate  # noqa: SLF001 - the guard itself
+    gate = Attempts.gate
 
     def endless(self: Attempts, claim: Claim) -> Settlement | None:
         return gate(self, msgspec.structs.replace(claim, max_attempts=sys.maxsize))
 
-    vars_of(Attempts, _gate=endless)
+    vars_of(Attempts, gate=endless)
 
 
 def answer_before_commit() -> None:
@@ -199,7 +199,7 @@ def nothing_is_paused() -> None:
     def go_on(self: Admissions, *_: Any) -> None:
         del self
 
-    def every_lane(_self: worker.Worker, lanes: Any) -> Any:
+    def every_lane(lanes: Any, _paused: Any) -> Any:
         return lanes
 
     paced = worker.Worker._paced  # noqa: SLF001 - the guard itself
@@ -212,7 +212,8 @@ def nothing_is_paused() -> None:
             self._targets = targets
 
     vars_of(Admissions, _by_hand=go_on)
-    vars_of(worker.Worker, _unpaused=every_lane, _paced=at_its_pace)
+    vars_of(worker.Worker, _paced=at_its_pace)
+    vars_of(worker, unpaused=every_lane)
 
 
 async def answered(ledger: Any) -> None:
@@ -236,7 +237,7 @@ def digest_without_id() -> None:
     vars(digests)["digest_intent"] = changed
 
 
-def vars_of(owner: type, **replaced: Any) -> None:
+def vars_of(owner: type | ModuleType, **replaced: Any) -> None:
     for name, value in replaced.items():
         if not hasattr(owner, name):
             raise RuntimeError(f"{owner.__name__} has no {name} any more; mend the mutant")

@@ -115,7 +115,7 @@ class Turns(msgspec.Struct, frozen=True):
 NO_TURNS = Turns()
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=16_384)
 def group_number(tenant_id: str | None, name: str = "") -> int:
     """The number of a group, the same in every process; 0 if neither a tenant nor a name is given."""
     if not tenant_id and not name:
@@ -131,7 +131,7 @@ def tenant_number(tenant_id: str | None, provider: str) -> int:
     return group_number(tenant_id, f"{provider}/" if provider else "")
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=16_384)
 def endpoint_name(url: str) -> str:
     """Host and port of an endpoint, in lower case; other text is its own name."""
     try:

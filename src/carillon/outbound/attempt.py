@@ -125,7 +125,7 @@ class Attempts:
 
     async def attempt(self, claim: Claim) -> Settlement:
         """Attempt one route."""
-        gated = self._gate(claim)
+        gated = self.gate(claim)
         if gated is not None:
             return gated
         # Check the lease before asking the breaker: an expired claim must not use up a probe.
@@ -207,7 +207,7 @@ class Attempts:
         plain: list[Claim] = []
         alone: list[Claim] = []
         for claim, left in zip(claims, self._leases.all_seconds_left(claims), strict=True):
-            usual = left > 0.0 and (claim.channel, provider) in self._next and self._gate(claim) is None
+            usual = left > 0.0 and (claim.channel, provider) in self._next and self.gate(claim) is None
             (plain if usual and not claim.forced else alone).append(claim)
         found = await self._admissions.admit_many(provider, plain)
         alone += found.refused
@@ -237,7 +237,7 @@ class Attempts:
         provider = self._starting[ready[0].claim.provider]
         await self._calls.concurrent(provider, ready, lambda ended: on_ended(ended, self._since(began)))
 
-    def _gate(self, claim: Claim) -> Settlement | None:
+    def gate(self, claim: Claim) -> Settlement | None:
         """The settlement of a claim that must not be called; None when it may be called."""
         verdict = EXPIRY if self._leases.expires_within(claim) else barred(claim)
         verdict = verdict or unwanted(claim, self._rules.categories) or self._abroad(claim)

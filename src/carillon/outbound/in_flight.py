@@ -47,6 +47,9 @@ class InFlight:
         """Claims that this process has carried to their end."""
         self.freed = asyncio.Event()
         """Set when a call or a claim ends."""
+        self.awaited: set[str] = set()
+        """Providers with few slots that have none for some lane: the end of a call of theirs is reason to claim."""
+        self.awaited_ended = asyncio.Event()
 
     def reserve(self, routes: Mapping[str, int]) -> None:
         """Count these routes, by provider, as if they were in flight."""
@@ -57,6 +60,9 @@ class InFlight:
         """Free the slots that reserve() took."""
         self.claims -= sum(routes.values())
         self.calls.subtract(routes)
+        for provider in routes:
+            # Claims may have begun to wait for the reserved slots.
+            self._begin(self._next.freed(provider, 0, self.calls))
         self.freed.set()
 
     def start(self, claims: Sequence[Claim]) -> None:
@@ -69,6 +75,11 @@ class InFlight:
         calling, back = self._places.admit(claims)
         self.give_back(back)
         self._begin(self._next.admit(calling, self.calls))
+
+    def await_none(self) -> None:
+        """Begin to note anew which providers' calls are awaited."""
+        self.awaited.clear()
+        self.awaited_ended.clear()
 
     def return_waiting(self, providers: Iterable[str]) -> None:
         """Give back the claims that wait for a slot of these providers: their calls go elsewhere now."""
@@ -136,6 +147,7 @@ class InFlight:
         except Exception as error:  # noqa: BLE001 - the lease expires and another claim takes the route
             self._observe(Trouble(where="attempt", error=f"{type(error).__name__}: {error}"))
         finally:
+            self._places.free(claims)
             self.finished += len(claims)
             self.claims -= len(claims)
             self._leases.drop(claims)
@@ -195,7 +207,9 @@ class InFlight:
     async def _give_back(self, claims: Sequence[Claim]) -> None:
         # A claim that waited for a slot of its provider had a place of its group; nobody else takes that over.
         self._places.free(claims)
-        await self._settler.settle_many([Settlement(claim=claim, verdict=Defer(0.0)) for claim in claims])
+        # A deferral forgets that another worker may have sent a route: a policy that forbids its repeat decides now.
+        gated = (self._attempts.gate(claim) or Settlement(claim=claim, verdict=Defer(0.0)) for claim in claims)
+        await self._settler.settle_many(list(gated))
 
     def _calls_ended(self, claims: Sequence[Claim]) -> None:
         """Free the slots of calls of one provider; claims that waited for a place of their group take it over."""
@@ -204,5 +218,7 @@ class InFlight:
             self.calls[provider] -= len(claims)
             following = self._next.admit(self._places.ended(claims), self.calls)
             self._begin(following)
-            self._begin(self._next.ended(provider, len(claims), self.calls))
+            self._begin(self._next.ended(claims, self.calls))
+            if provider in self.awaited:
+                self.awaited_ended.set()
         self.freed.set()

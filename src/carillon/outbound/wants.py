@@ -1,7 +1,7 @@
 """What a worker asks the backlog for: which providers in one claim, and how much of each lane."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -11,6 +11,7 @@ from carillon.domain.decide import candidates
 from carillon.domain.groups import NO_TURNS, Turns
 from carillon.domain.lanes import Lanes, shares
 from carillon.domain.ports import Clock
+from carillon.domain.targets import lane_target
 
 
 class LanePolling:
@@ -37,6 +38,14 @@ class LanePolling:
         for lane in lanes.queued():
             if lane.poll_seconds is not None and lane.rank not in busy:
                 self._next[lane.rank] = now + lane.poll_seconds
+
+
+def unpaused(lanes: Lanes, paused: Collection[str]) -> Lanes:
+    """The lanes that no operator has paused: what waits in the others stays in the backlog."""
+    if not paused:
+        return lanes
+    kept = {name: lane for name, lane in lanes.by_name.items() if lane_target(lane.rank) not in paused}
+    return Lanes(kept, lanes.strict)
 
 
 class CallSlots(msgspec.Struct, frozen=True):
@@ -85,16 +94,19 @@ def wants(
     total: int,
     turns: Mapping[str, Turns] | None = None,
     most: Mapping[tuple[int, str], int] | None = None,
+    *,
+    lacking: Collection[int] = (),
 ) -> list[Want]:
     """One want per lane and provider, most urgent lane first.
 
     Weighted lanes get their shares first. A second want for each lane in the same claim gives the unused shares to any
-    lane with work. `most` bounds what both wants of a lane take for a provider together.
+    lane with work. `most` bounds what both wants of a lane take for a provider together. Lanes that are `lacking` calls
+    come first: a claim of one route would always be for the most urgent lane with work.
     """
     known, bounds = turns or {}, most or {}
     first: list[Want] = []
     second: list[Want] = []
-    for rank, share in shares(lanes, total):
+    for rank, share in sorted(shares(lanes, total), key=lambda pair: pair[0] not in lacking):
         for provider in providers:
             bound = bounds.get((rank, provider), total)
             own = 0 if lanes.strict else min(share, bound)

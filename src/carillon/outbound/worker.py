@@ -13,11 +13,10 @@ from carillon.domain.decide import blocked_providers
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
 from carillon.domain.groups import Groups, Turns
-from carillon.domain.lanes import Lanes, kept_free
+from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Enrolled, Enrolment, Route, is_due_now
 from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Signal
 from carillon.domain.synchronous import SynchronousLedger
-from carillon.domain.targets import lane_target
 from carillon.ending import ended
 from carillon.faultpoint import faultpoint
 from carillon.outbound.attempt import Attempts
@@ -28,7 +27,7 @@ from carillon.outbound.places import Places
 from carillon.outbound.settle import Settler
 from carillon.outbound.shutdown import Shutdown
 from carillon.outbound.targets import Targets
-from carillon.outbound.wants import CallSlots, LanePolling, questions, slots, wants
+from carillon.outbound.wants import CallSlots, LanePolling, questions, slots, unpaused, wants
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 MOST_DOUBLINGS = 30
@@ -81,10 +80,10 @@ class Worker:
         self._backlog, self._signal = backlog, signal
         self._leases = leases
         self._places = Places(rules.groups, clock, rules.concurrency // 4)
-        self._next = NextCalls(rules.max_in_flight, rules.lanes, clock)
+        self._rules = rules
+        self._next = NextCalls({name: self._most(name) for name in rules.max_in_flight}, rules.lanes, clock)
         self._in_flight = InFlight(attempts, settler, leases, observer, places=self._places, next_calls=self._next)
         self._breakers = breakers
-        self._rules = rules
         self._lane_polling = LanePolling(rules.lanes, clock)
         self._clock = clock
         self._observe = observer
@@ -205,13 +204,15 @@ class Worker:
             await self._wait_for_slot(self._rules.poll_seconds / 10)
 
     async def _wait_for_work(self) -> None:
-        """Wait for the signal, for the next poll, or for a group at its cap that could be claimed from again."""
-        if not self._places.watching:
+        """Wait for the signal, for the next poll, or for a group or a provider that could be claimed for again."""
+        events = [self._places.hungry] if self._places.watching else []
+        events += [self._in_flight.awaited_ended] if self._in_flight.awaited else []
+        if not events:
             await self._signal.wait(self._rules.poll_seconds)
             return
         waits = [
             asyncio.ensure_future(self._signal.wait(self._rules.poll_seconds)),
-            asyncio.ensure_future(self._places.hungry.wait()),
+            *(asyncio.ensure_future(event.wait()) for event in events),
         ]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -257,13 +258,15 @@ class Worker:
         if self._shutdown.begun:
             # The look at targets may have waited for a silent store: begin no second wait.
             return claims
-        lanes = self._unpaused(self._lane_polling.due())
+        lanes = unpaused(self._lane_polling.due(), () if self._targets is None else self._targets.paused)
         for providers, most in questions(room, total):
             left = min(most - taken[self._slots[providers[0]].provider], total - len(claims))
             if left <= 0:
                 continue
             try:
-                asked = wants(lanes, providers, left, self._turns(providers), self._bounds(lanes, providers))
+                bounds = self._bounds(lanes, providers)
+                lacking = self._lacking(providers)
+                asked = wants(lanes, providers, left, self._turns(providers), bounds, lacking=lacking)
                 found = await self._backlog.claim(asked, left, self._owner)
                 claims += found
                 taken.update(self._slots[claim.provider].provider for claim in found)
@@ -274,14 +277,6 @@ class Worker:
                 break
         self._lane_polling.record(lanes, claims)
         return claims
-
-    def _unpaused(self, lanes: Lanes) -> Lanes:
-        """The lanes that no operator has paused: what waits in the others stays in the backlog."""
-        if self._targets is None or not self._targets.paused:
-            return lanes
-        paused = self._targets.paused
-        kept = {name: lane for name, lane in lanes.by_name.items() if lane_target(lane.rank) not in paused}
-        return Lanes(kept, lanes.strict)
 
     def _turns(self, providers: Sequence[str]) -> dict[str, Turns]:
         groups = self._rules.groups
@@ -300,13 +295,16 @@ class Worker:
         last = self._rules.lanes.queued()[-1].rank
         for provider in providers:
             own = self._slots[provider]
-            # A provider without a limit of its own has no calls that a slow flood could take from others.
-            limited = own.provider in self._rules.max_in_flight
-            kept = kept_free(self._rules.lanes, self._most(own.provider)) if limited else {}
-            found |= {(rank, provider): own.free - kept.get(rank, 0) for rank in ranks}
-            if provider in self._nearly_full and last in ranks:
+            found |= {(rank, provider): self._next.bound(own.provider, rank, own.free) for rank in ranks}
+            if provider in self._nearly_full and last in ranks and self._next.lacks(own.provider, last) <= 0:
                 found[last, provider] = 0
         return found
+
+    def _lacking(self, providers: Sequence[str]) -> set[int]:
+        """The lanes with fewer calls than their share of the slots, where few become free at once."""
+        called = self._slots[providers[0]].provider
+        ranks = (lane.rank for lane in self._rules.lanes.queued())
+        return {rank for rank in ranks if self._next.lacks(called, rank) > 0} if len(providers) == 1 else set()
 
     async def _room(self) -> dict[str, int]:
         """How many more calls each provider may get now."""
@@ -317,11 +315,14 @@ class Worker:
         room: dict[str, int] = {}
         self._full = False
         self._nearly_full.clear()
+        self._in_flight.await_none()
         called = slots(self._rules.chains, states, self._in_flight.calls, self._most)
+        self._next.follow({name: own.provider for name, own in called.items()})
         self._slots = {name: self._with_next(name, own, states) for name, own in called.items()}
         for chain in self._rules.chains.values():
             for provider in chain:
-                most, space = self._slots[provider].most, self._slots[provider].free
+                own = self._slots[provider]
+                most, space = own.most, own.free
                 if states.get(provider) is State.HALF_OPEN and len(chain) == 1:
                     space = min(space, 1)
                 elif space * 4 < most and most > FEW_CALLS:
@@ -331,6 +332,8 @@ class Worker:
                     if not self._may_poll(provider):
                         continue
                     self._nearly_full.add(provider)
+                elif any(self._next.bound(own.provider, lane.rank, space) <= 0 for lane in self._rules.lanes.queued()):
+                    self._in_flight.awaited.add(provider)
                 space = self._paced(provider, space)
                 if provider not in blocked and space > 0:
                     room[provider] = space
