@@ -11,8 +11,7 @@ from rich.table import Table
 from carillon.cli.by_hand import confirmed, settings_of_ledger, who, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config, print_json, print_table
 from carillon.cli.words import counted
-from carillon.compose import Ledger, from_settings
-from carillon.config.reading import load
+from carillon.compose import Ledger
 from carillon.domain.admin import AdminAction
 from carillon.domain.errors import CarillonError
 from carillon.domain.suppressions import SHARED, Suppression, SuppressionKind, unfit_suppression
@@ -127,7 +126,8 @@ def add(  # noqa: PLR0917 - a command line has many options
     as_json: AsJson = False,
 ) -> None:
     """Send nothing more to an address; for a suppressed address the later end counts."""
-    known = sorted(from_settings.chains(load(blueprint, config)))
+    settings = settings_of_ledger(blueprint, config)
+    known = sorted(settings.channels)
     if channel not in known:
         raise NoSuchSuppression(f"{channel}: there is no such channel; known: {', '.join(known)}")
     _refuse_unfit(channel, address)
@@ -144,7 +144,7 @@ def add(  # noqa: PLR0917 - a command line has many options
             await _noted(ledger, "suppress", row)
         return row
 
-    row = _with_ledger(blueprint, config, work)
+    row = with_ledger(settings, work)
     if not row:
         raise NoSuchSuppression("the suppression ended before it could be shown; take a longer --days")
     if as_json:
