@@ -78,7 +78,7 @@ def _stands_in(settings: Settings) -> bool:
 
 
 def provider_names(settings: Settings) -> list[str]:
-    """Every provider that a process with these settings may call, whoever has its credentials."""
+    """Every provider that a process with these settings may call, also those whose credentials another process has."""
     named = {name for chain in settings.channels.values() for name in chain}
     return sorted(named | ({SANDBOX} if _stands_in(settings) else set()))
 
