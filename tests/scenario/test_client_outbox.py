@@ -176,7 +176,7 @@ def test_a_row_that_could_not_be_written_now_stays_beside_one_that_never_can(eng
 def test_a_row_that_is_too_large_keeps_no_other_back(engine: Engine, client: Client) -> None:
     user = uuid.uuid4().hex
     with engine.begin() as connection:
-        large = {**WELCOME, "data": {**WELCOME["data"], "more": "x" * 300_000}}
+        large = {**WELCOME, "data": {**WELCOME["data"], "more": "x" * 5_000_000}}
         connection.execute(outbox.send("welcome", user_id=user, **large))
     for _ in range(3):
         wish(engine, user)

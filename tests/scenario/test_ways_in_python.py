@@ -249,7 +249,7 @@ def test_every_item_is_answered_also_where_none_is_accepted(way: Any) -> None:
         template_key="welcome", channel="email", recipient="ada@example.org", data={**DATA, "more": "x" * 90_000}
     )
     huge = Item(
-        template_key="welcome", channel="email", recipient="ada@example.org", data={**DATA, "more": "x" * 300_000}
+        template_key="welcome", channel="email", recipient="ada@example.org", data={**DATA, "more": "x" * 5_000_000}
     )
     answers = way.send_many([long, wrong, long, long, huge, long])
     assert [one.index for one in answers] == list(range(6))
