@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args, get_origin
@@ -331,6 +331,14 @@ def _at(kind: Any, path: str) -> Any:
         else:
             return None
     return kind
+
+
+def takes_list(kind: Any, path: Iterable[str]) -> bool:
+    """Whether a list stands at a path of names, such as `http`, `trusted_proxies`."""
+    for name in path:
+        kind = _bare(kind)
+        kind = get_args(kind)[-1] if get_origin(kind) is dict else _fields(kind).get(name)
+    return get_origin(_bare(kind)) is list
 
 
 def _bare(kind: Any) -> Any:

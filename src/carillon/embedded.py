@@ -2,30 +2,35 @@
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
 
-from carillon.border import fault
-from carillon.client import Accepted, ApiRequest, Item, Notification, Rejected, SkippedRoute
+from carillon.border import strict_loads
+from carillon.client import Accepted, ApiRequest, Item, Notification, Rejected, SkippedRoute, Unreachable
 from carillon.client.calls import AsyncClientCalls
+from carillon.client.exchange import refused
 from carillon.compose import Ledger, Program
 from carillon.compose.intake import IntakePart
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.providers import ProvidersPart
 from carillon.config.reading import load
-from carillon.domain.errors import BadIntent, CarillonError
+from carillon.domain.errors import BadIntent, CarillonError, DirectoryUnavailable, LedgerUnavailable, Overloaded
 from carillon.domain.intents import Intent
-from carillon.doors.http.wire import Context, SendBody, reach_named, skipped_routes, to_intent
-from carillon.in_process import InProcessExchange
+from carillon.doors.http.wire import Context, SendBody, idempotency_key, reach_named, skipped_routes, to_intent
+from carillon.in_process import WHERE, InProcessExchange
 from carillon.providers.sandbox import Sandbox
 from carillon.system import new_id
 from carillon.upkeep.api.notifications_wire import notification_view
+from carillon.web.problems import Problem, document, from_bad_intent
+from carillon.web.request import convert
 
 POLL_SECONDS = 0.05
+SEND_PATH = "/api/v1/notifications/send"
 EMBEDDED = "embedded"
 """The actor in the audit trail."""
 Answered = TypeVar("Answered")
@@ -36,8 +41,8 @@ class Embedded(AsyncClientCalls):
 
     def __init__(self, where: str, *, config: Path | None, blueprint: str | None, environ: Mapping[str, str]) -> None:
         url = where if "://" in where else f"sqlite:///{Path(where).absolute()}"
-        # Nobody listens here, so no link may name this program's port.
-        own = {"DATABASE_URL": url, "CARILLON_HTTP__PORT": "0"}
+        # The last word in every blueprint. Nobody listens here, so no link may name this program's port.
+        own = {"CARILLON_LEDGER__URL": url, "CARILLON_HTTP__PORT": "0"}
         self._settings = load(blueprint, config, {**environ, **own})
         self._stop = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -46,6 +51,8 @@ class Embedded(AsyncClientCalls):
 
     async def __aenter__(self) -> Self:
         ready = asyncio.Event()
+        # A block may open again what an earlier one closed.
+        self._stop, self._api = asyncio.Event(), None
         self._program = Program(self._settings, embedded=True)
         self._running = asyncio.create_task(self._program.run(self._stop, lambda _address: ready.set()))
         begun = asyncio.create_task(ready.wait())
@@ -88,15 +95,13 @@ class Embedded(AsyncClientCalls):
         return self.program.part(LedgerPart).ledger
 
     async def send(self, template_key: str, /, **about: Any) -> Accepted:  # noqa: ANN401 - fields of Item
-        """Return once the notification is stored; raises Rejected if it can never be accepted."""
+        """Return once the notification is stored; raises Rejected if it can never be accepted, or Unreachable."""
         return await self.send_item(Item(template_key=template_key, **about))
 
     async def send_item(self, item: Item) -> Accepted:
         """The same for an Item."""
-        try:
+        with _in_the_words_of_clients(item.idempotency_key):
             acceptance = await self.program.part(IntakePart).intake.accept(_intent(item))
-        except BadIntent as error:
-            raise Rejected(400, error.code, str(error), {"field": error.field}) from None
         return Accepted(
             notification_id=acceptance.notification_id,
             status="skipped" if acceptance.skipped else "queued",
@@ -107,10 +112,11 @@ class Embedded(AsyncClientCalls):
             ),
         )
 
-    async def get(self, notification_id: str) -> Notification | None:
-        """The notification as it stands now, with every attempt."""
-        story = await self._ledger.story(notification_id, None)
-        return None if story is None else self._seen(story)
+    async def get(self, notification_id: str, *, attempts: bool = True) -> Notification | None:
+        """The notification as it stands now, with every attempt unless you leave them out; None when there is none."""
+        with _in_the_words_of_clients():
+            story = await self._ledger.story(notification_id, None)
+        return None if story is None else self._seen(story, {"attempts"} if attempts else set())
 
     async def wait(self, notification_id: str, timeout_seconds: float = 30.0) -> Notification:
         """Wait until the notification is finished; raises TimeoutError after `timeout_seconds`."""
@@ -135,25 +141,34 @@ class Embedded(AsyncClientCalls):
         """The sandbox providers, which keep what they would have sent."""
         return list(self.program.part(ProvidersPart).sandboxes.values())
 
-    def _seen(self, story: Any) -> Notification:  # noqa: ANN401 - a ledger's rows
-        view = notification_view(story, {"attempts"}, strict=self._settings.strict_receipts)
+    def _seen(self, story: Any, include: set[str]) -> Notification:  # noqa: ANN401 - a ledger's rows
+        view = notification_view(story, include, strict=self._settings.strict_receipts)
         return msgspec.convert(msgspec.to_builtins(view), Notification)
 
 
+@contextmanager
+def _in_the_words_of_clients(key: str | None = None) -> Iterator[None]:
+    """Raise what a client raises, who sees the same over HTTP: Rejected with the whole problem, or Unreachable."""
+    try:
+        yield
+    except (BadIntent, Problem) as error:
+        problem = from_bad_intent(error) if isinstance(error, BadIntent) else error
+        raise refused(problem.status, document(problem, instance=SEND_PATH, trace_id="")) from None
+    except (LedgerUnavailable, DirectoryUnavailable, Overloaded) as error:
+        raise Unreachable(f"{WHERE}: {error}", key) from error
+
+
 def _intent(item: Item) -> Intent:
-    """What an item asks for; raises Rejected and BadIntent."""
+    """What an item asks for, by the rules of HTTP; raises Problem and BadIntent."""
     if item.synchronous:
         said = "an embedded Carillon is never synchronous: await wait() after the send"
-        raise Rejected(400, "SYNCHRONOUS_UNAVAILABLE", said, {"field": "synchronous"})
-    try:
-        body = msgspec.convert(msgspec.to_builtins(msgspec.structs.replace(item, idempotency_key=None)), SendBody)
-    except msgspec.ValidationError as error:
-        wrong = fault(error, SendBody)
-        raise Rejected(400, "VALIDATION_ERROR", wrong.sentence, {"field": wrong.field}) from None
+        raise BadIntent("SYNCHRONOUS_UNAVAILABLE", said, field="synchronous")
+    said = strict_loads(msgspec.json.encode(msgspec.structs.replace(item, idempotency_key=None)))
+    body = convert(said, SendBody)
     context = Context(
         reach=reach_named(body),
         correlation_id=new_id(),
-        idempotency_key=item.idempotency_key,
+        idempotency_key=idempotency_key(item.idempotency_key, None),
         trace_id=None,
         accept_language=None,
     )

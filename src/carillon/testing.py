@@ -7,21 +7,48 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import msgspec
 import pytest
 
 from carillon.client import Accepted, ApiRequest, Item, Notification, Route
 from carillon.client.calls import ClientCalls
+from carillon.compose.from_settings import SANDBOX
+from carillon.config.sections import Alerts, HistorySettings, Kafka, RabbitmqDoor, ServicebusDoor
+from carillon.config.settings import Redis, Settings
 from carillon.domain.timing import duration
-from carillon.embedded import Embedded, open_embedded
+from carillon.embedded import Embedded
 from carillon.providers.sandbox import Captured, Drill, OutcomeWord
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 20.0
 LOOK_SECONDS = 0.02
-_QUIET = {
-    # Every provider is a sandbox, whatever the settings and the environment say.
-    "CARILLON_ALLOW_SANDBOX": "1",
-}
+
+
+class _Alone(Embedded):
+    """Reaches nobody, whatever the settings say: no vendor, no queue of producers, no alarms, no archive."""
+
+    def __init__(self, where: str, **options: Any) -> None:  # noqa: ANN401 - Embedded's
+        super().__init__(where, **options)
+        self._settings = alone(self._settings)
+
+
+def alone(settings: Settings) -> Settings:
+    """The settings with a sandbox in the place of every provider, under its name, and without other servers."""
+    return msgspec.structs.replace(
+        settings,
+        # Nobody listens, so that callers who prove nothing find no door.
+        http=msgspec.structs.replace(settings.http, host="127.0.0.1"),
+        providers={
+            name: options if options.get("kind") == SANDBOX else {"kind": SANDBOX}
+            for name, options in settings.providers.items()
+        },
+        rabbitmq_door=RabbitmqDoor(),
+        servicebus_door=ServicebusDoor(),
+        kafka=Kafka(),
+        redis=Redis(),
+        alerts=Alerts(),
+        history=HistorySettings(),
+    )
 
 
 class OutboxClock:
@@ -50,19 +77,23 @@ class Outbox(ClientCalls):
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._engine = self._do(self._open())
+        try:
+            self._engine = self._do(self._open())
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._do(self._opened.__aexit__(None, None, None))
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        try:
+            self._do(self._opened.__aexit__(None, None, None))
+        finally:
+            self._end()
 
     def run(self, asked: ApiRequest[T]) -> T:
-        return self._do(self._opened.run(asked))
+        return self._do(self._opened.run(asked), asked.takes_seconds)
 
     def send(self, template_key: str, /, **about: Any) -> Accepted:  # noqa: ANN401 - fields of Item
         """As carillon.client.Client.send."""
@@ -72,13 +103,13 @@ class Outbox(ClientCalls):
         """As carillon.client.Client.send_item, so that an outbox can stand in for a client."""
         return self._do(self._opened.send_item(item))
 
-    def get(self, notification_id: str) -> Notification | None:
+    def get(self, notification_id: str, *, attempts: bool = True) -> Notification | None:
         """As carillon.client.Client.get."""
-        return self._do(self._opened.get(notification_id))
+        return self._do(self._opened.get(notification_id, attempts=attempts))
 
     def wait(self, notification_id: str, timeout_seconds: float = PATIENCE_SECONDS) -> Notification:
         """As carillon.client.Client.wait."""
-        return self._do(self._opened.wait(notification_id, timeout_seconds))
+        return self._do(self._opened.wait(notification_id, timeout_seconds), timeout_seconds)
 
     def get_routes(self, notification_id: str) -> list[Route]:
         """The routes of a notification as they stand once nothing is due."""
@@ -168,10 +199,15 @@ class Outbox(ClientCalls):
         return self._engine
 
     async def _open(self) -> Embedded:
-        return await open_embedded(self._where, config=self._config, environ=_QUIET).__aenter__()
+        return await _Alone(self._where, config=self._config, blueprint=None, environ={}).__aenter__()
 
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_SECONDS + 10)
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _do(self, work: Coroutine[Any, Any, T], seconds: float = 0.0) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(max(PATIENCE_SECONDS, seconds) + 10)
 
     async def _captured(self) -> list[Captured]:
         return sorted((one for box in self._opened.sandboxes for one in box.captured()), key=lambda one: one.at)

@@ -56,3 +56,36 @@ def test_a_command_that_calls_others_still_asks_for_them(blueprint: str, postgre
     named = without.stderr.split(": ")[1:]
     assert BLUEPRINTS[blueprint] in named[0], "the ledger has no stand-in"
     assert without.stderr.count("is needed and not set") == 1, without.stderr
+
+
+@pytest.mark.req("P-1086", "P-1189")
+@pytest.mark.parametrize("blueprint", ["listo", "push-worker"])
+def test_what_changes_the_ledger_needs_no_vendor_either(blueprint: str, postgres_dsn: str, tmp_path: Path) -> None:
+    ledger = told(blueprint, postgres_dsn)
+    assert run_carillon(["migrate", "--blueprint", blueprint], env=ledger, cwd=tmp_path).returncode == 0
+    provider = {"listo": "Twilio", "push-worker": "fcm"}[blueprint]
+    for words in (
+        ["suppressions", "add", "push", "device-1"],
+        ["dead-letters", "redrive", "--all", "--provider", provider],
+    ):
+        ran = run_carillon([*words, "--blueprint", blueprint], env=ledger, cwd=tmp_path)
+        assert ran.returncode == 0, f"{words}: {ran.stderr}"
+    unknown = ["dead-letters", "redrive", "--all", "--provider", "nobody", "--blueprint", blueprint]
+    refused = run_carillon(unknown, env=ledger, cwd=tmp_path)
+    assert (refused.returncode, provider in refused.stderr) == (1, True), refused.stderr
+
+
+@pytest.mark.req("P-1086")
+@pytest.mark.parametrize("blueprint", BLUEPRINTS)
+def test_the_calendars_of_the_settings_need_no_server(blueprint: str, tmp_path: Path) -> None:
+    ran = run_carillon(["people", "holidays", "--blueprint", blueprint, "--json"], env={}, cwd=tmp_path)
+    assert (ran.returncode, json.loads(ran.stdout)) == (0, {"items": []}), ran.stderr
+
+
+@pytest.mark.req("P-1086")
+def test_a_history_is_not_copied_again_from_a_ledger_that_is_not_there(tmp_path: Path) -> None:
+    environ = {"CLICKHOUSE_URL": "http://127.0.0.1:1/carillon"}
+    ran = run_carillon(["history", "rewind", "--since", "1h"], env=environ, cwd=tmp_path)
+    assert ran.returncode == 1
+    assert "there is no ledger at carillon.db yet" in ran.stderr
+    assert list(tmp_path.iterdir()) == []

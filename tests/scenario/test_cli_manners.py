@@ -1,7 +1,9 @@
 """What a newcomer expects of the command line without having read a page: versions, helps, notes, addresses."""
 
 import shutil
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from tests.support.docs_facts import help_texts
 from tests.support.ports import free_port
 from tests.support.process import Program
 from tests.support.sources import ROOT
+from tests.support.vendor import Reply, Vendor
 
 SEND = ("send", "welcome", "--channel", "push", "--to", "device-1", "-d", "name=Ada", "-d", "link=https://x.example")
 REFUSED = {"sandbox": {"outcome": "refused", "times": 1}}
@@ -219,3 +222,67 @@ def test_without_a_network_the_first_make_says_so_in_one_line(tmp_path: Path) ->
     assert len(said) == 1
     assert said[0].startswith("The packages could not be fetched (Temporary failure in name resolution).")
     assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.req("P-1186")
+@pytest.mark.parametrize(
+    "command",
+    [SEND, ("digests", "list"), ("pause",), ("endpoints", "list"), ("top", "--once"), ("tail", "--lines", "1")],
+)
+def test_a_server_that_is_no_carillon_is_said_in_one_line(tmp_path: Path, command: tuple[str, ...]) -> None:
+    with Vendor(tmp_path / "other.jsonl") as other:
+        for strange in (Reply(200, body="<h1>Welcome</h1>"), Reply(200, body="[]"), Reply(200, body="{}", half=True)):
+            other.default = strange
+            ended = carillon(*command, "--url", other.url, cwd=tmp_path)
+            assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1), ended.stderr
+            assert f"{other.url} does not answer as Carillon does" in ended.stderr
+
+
+@pytest.mark.req("P-1186")
+def test_a_port_that_speaks_no_http_is_said_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        greeting = threading.Thread(target=_greet, args=(listener,))
+        greeting.start()
+        ended = carillon(*SEND, "--url", f"http://127.0.0.1:{listener.getsockname()[1]}", cwd=tmp_path)
+        greeting.join()
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1), ended.stderr
+    assert "does not answer as Carillon does" in ended.stderr
+
+
+def _greet(listener: socket.socket) -> None:
+    with listener.accept()[0] as caller:
+        caller.recv(65_536)
+        caller.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+
+@pytest.mark.req("P-1186")
+@pytest.mark.parametrize("url", ["127.0.0.1:8080", "http://", "http://[::1", "http://here:none", "http://two words"])
+@pytest.mark.parametrize("command", [SEND, ("load", "--count", "1")])
+def test_an_address_that_is_none_is_said_in_one_line(tmp_path: Path, command: tuple[str, ...], url: str) -> None:
+    ended = carillon(*command, "--url", url, cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (1, f"carillon: {url} is not an http:// or https:// address\n")
+
+
+@pytest.mark.req("P-1190")
+def test_commands_find_the_process_that_still_runs(program: Program, tmp_path: Path) -> None:
+    first = str(program.wait_ready()["addresses"][0])
+    with Program("serve", env={"CARILLON_HTTP__PORT": "0"}, cwd=tmp_path) as second:
+        address = str(second.wait_ready()["addresses"][0])
+        assert address != first
+        program.terminate()
+        assert program.wait() == 0
+        assert "delivered" in carillon(*SEND, cwd=tmp_path).stdout
+        assert (tmp_path / "carillon.db-url").read_text(encoding="utf-8") == f"{address}\n"
+        second.terminate()
+        assert second.wait() == 0
+    assert not (tmp_path / "carillon.db-url").exists()
+
+
+@pytest.mark.req("P-1187")
+def test_a_pause_without_a_name_asks_for_it(program: Program, tmp_path: Path) -> None:
+    assert program.wait_ready()
+    ended = carillon("pause", "provider", "--reason", "an incident", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "which provider?" in ended.stderr
+    assert ended.stdout == ""
+    assert carillon("pause", cwd=tmp_path).stdout == "Nothing is paused.\n"

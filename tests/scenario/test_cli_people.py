@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 SETTINGS = """extends = "local"
 [consent]
 url = "https://example.org"
+keys = ["a key of this test, thirty-two characters"]
 [categories.offers]
 [preferences.holidays]
 ALL = ["12-25"]
@@ -132,3 +133,21 @@ def test_the_command_line_shows_and_changes_preferences(client: Client, folder: 
     assert page.status == 200
     elsewhere = str(command(folder.parent, "people", "link", "dana"))
     assert "there is no ledger at" in elsewhere, "a link made with the settings of nobody opens no page"
+
+
+@pytest.mark.req("P-1191")
+def test_a_link_that_the_running_process_does_not_open_is_said(program: Program, folder: Path) -> None:
+    address = program.wait_ready(60)["addresses"][0]
+    environ = {**environment(folder), "CARILLON_CONSENT__URL": "https://messages.example.org"}
+    words = ["people", "link", "dana"]
+    other = run_carillon(words, env=environ, cwd=folder)
+    assert other.stdout.startswith("https://messages.example.org/u/")
+    assert other.stderr.startswith(f"warning: {address} does not open this link"), other.stderr
+    right = run_carillon([*words, "--config", str(folder / "c.toml")], env=environ, cwd=folder)
+    assert (right.returncode, right.stderr) == (0, "")
+
+
+def test_a_change_that_is_no_json_is_named(program: Program, folder: Path) -> None:
+    assert program.wait_ready(60)
+    ran = run_carillon(["people", "preferences", "dana", "--change", "{no"], env=environment(folder), cwd=folder)
+    assert (ran.returncode, ran.stderr.startswith("carillon: --change: is not valid JSON")) == (2, True), ran.stderr

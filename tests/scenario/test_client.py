@@ -222,6 +222,27 @@ async def test_a_busy_server_is_asked_again(tmp_path: Path) -> None:
         assert (len(vendor.entries), len(keys)) == (3, 1)
 
 
+@pytest.mark.req("P-1184")
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (Reply(503, body={"error": {"code": "UNAVAILABLE", "message": "too much is waiting"}}), "too much is waiting"),
+        (Reply(429, body={"error": {"code": "TOO_MANY_REQUESTS", "message": "slow down"}}), "slow down"),
+        (Reply(502, body="<h1>Bad Gateway</h1>"), "answers 502"),
+    ],
+)
+def test_a_server_that_stays_busy_has_refused_nothing(tmp_path: Path, reply: Reply, said: str) -> None:
+    with Vendor(tmp_path / "busy.jsonl") as vendor:
+        vendor.default = reply
+        quick = Patience(tries=2, first_wait_seconds=0.01)
+        with Client(vendor.url, patience=quick) as client, pytest.raises(Unreachable, match=said) as error:
+            client.send("welcome", idempotency_key="mine", **WELCOME)
+        assert error.value.idempotency_key == "mine"
+        vendor.default = Reply(502, body={"error": {"code": "DELIVERY_FAILED", "message": "the number is wrong"}})
+        with Client(vendor.url, patience=quick) as client, pytest.raises(Rejected, match="the number is wrong"):
+            client.send("welcome", synchronous=True, **WELCOME)
+
+
 def test_the_types_know_only_what_is_documented(program: Program, address: str) -> None:
     with urllib.request.urlopen(f"{address}/openapi.json", timeout=20) as answer:  # noqa: S310 - our own address
         schemas = json.load(answer)["components"]["schemas"]

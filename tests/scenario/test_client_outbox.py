@@ -26,6 +26,7 @@ from carillon.client.outbox import OutboxRelay, OutboxRow, Told
 from carillon.client.sqlalchemy import SqlAlchemyStore, metadata, table
 from tests.support.ports import free_port
 from tests.support.process import Program
+from tests.support.vendor import Reply, Vendor
 
 WELCOME: dict[str, Any] = {
     "channel": "email",
@@ -149,6 +150,82 @@ def test_a_carillon_that_is_away_loses_nothing(engine: Engine, client: Client) -
         stop.set()
         relaying.join()
     assert heard(client, user) == 4
+
+
+def later(index: int, code: str) -> dict[str, Any]:
+    return {"index": index, "status": "rejected", "error": {"code": code, "message": "said by the server"}}
+
+
+@pytest.mark.req("P-1183")
+def test_a_row_that_could_not_be_written_now_stays_beside_one_that_never_can(engine: Engine, tmp_path: Path) -> None:
+    with Vendor(tmp_path / "carillon.jsonl") as vendor, Client(vendor.url) as client:
+        relay = OutboxRelay(SqlAlchemyStore(engine), client)
+        wish(engine, "ada", template="there.is.no.such")
+        wish(engine, "bob")
+        results = [later(0, "TEMPLATE_NOT_FOUND"), later(1, "UNAVAILABLE")]
+        vendor.answer(Reply(422, body={"error": {"code": "BATCH_REJECTED", "message": "none"}, "results": results}))
+        assert relay.run_once() == 1
+        vendor.answer(Reply(202, body={"results": [{"index": 0, "status": "queued", "notificationId": "n-1"}]}))
+        assert (relay.run_once(), relay.run_once()) == (1, 0)
+    with engine.connect() as connection:
+        kept = {row.notification_id: row.refused for row in connection.execute(select(table))}
+    assert kept == {None: "TEMPLATE_NOT_FOUND: said by the server", "n-1": None}
+
+
+@pytest.mark.req("P-1183")
+def test_a_row_that_is_too_large_keeps_no_other_back(engine: Engine, client: Client) -> None:
+    user = uuid.uuid4().hex
+    with engine.begin() as connection:
+        large = {**WELCOME, "data": {**WELCOME["data"], "more": "x" * 5_000_000}}
+        connection.execute(outbox.send("welcome", user_id=user, **large))
+    for _ in range(3):
+        wish(engine, user)
+    relay = OutboxRelay(SqlAlchemyStore(engine), client)
+    assert (relay.run_once(), relay.run_once()) == (4, 0)
+    assert heard(client, user) == 3
+    with engine.connect() as connection:
+        (refused,) = (row.refused for row in connection.execute(select(table)) if row.refused)
+    assert refused.startswith("PAYLOAD_TOO_LARGE")
+
+
+@pytest.mark.req("P-1183")
+def test_a_relay_says_once_why_its_rows_wait(engine: Engine, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stop = threading.Event()
+    with Vendor(tmp_path / "carillon.jsonl") as vendor, Client(vendor.url) as client:
+        wrong = Reply(401, body={"error": {"code": "UNAUTHORIZED", "message": "the token has expired"}})
+        vendor.answer(wrong, wrong, wrong)
+        vendor.default = Reply(202, body={"results": [{"index": 0, "status": "queued", "notificationId": "n-1"}]})
+        wish(engine, "ada")
+        relaying = threading.Thread(target=OutboxRelay(SqlAlchemyStore(engine), client).run, args=(stop, 0.05))
+        relaying.start()
+        try:
+            for _ in range(600):
+                if len(vendor.entries) == 4 or stop.wait(0.05):
+                    break
+        finally:
+            stop.set()
+            relaying.join()
+    said = [record.getMessage() for record in caplog.records if record.name == "carillon.client.outbox"]
+    assert said == ["rows wait in the outbox: UNAUTHORIZED: the token has expired", "rows leave the outbox again"]
+
+
+@pytest.mark.req("P-1183")
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [("http://127.0.0.1:{port}", "carried 0; the others wait: 127.0.0.1"), ("carillon", "CARILLON_URL")],
+)
+async def test_djangos_command_says_in_one_line_what_is_wrong(tmp_path: Path, url: str, said: str) -> None:
+    run = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", DJANGO, str(tmp_path / "django.db"), url.format(port=free_port()), "ada"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": os.environ["PATH"]},
+    )
+    assert run.returncode == 1
+    assert run.stderr.splitlines()[-1].startswith("django.core.management.base.CommandError: "), run.stderr
+    assert said in run.stderr.splitlines()[-1]
 
 
 def test_nothing_told_is_nothing_written(engine: Engine) -> None:

@@ -62,6 +62,27 @@ async def test_what_is_refused_says_why(tmp_path: Path, template: str, about: di
     assert refused.value.code == code
 
 
+@pytest.mark.req("P-1181")
+@pytest.mark.parametrize("variable", ["DATABASE_URL", "CARILLON_LEDGER__URL"])
+async def test_the_ledger_that_is_named_is_opened(tmp_path: Path, variable: str) -> None:
+    here, other = tmp_path / "app.db", tmp_path / "other.db"
+    async with carillon.open(str(here), environ={**ENVIRON, variable: f"sqlite:///{other}"}) as c:
+        await c.wait((await c.send("welcome", **WELCOME)).notification_id)
+    assert (here.exists(), other.exists()) == (True, False)
+
+
+@pytest.mark.req("P-1185")
+async def test_a_call_that_its_caller_cancels_is_cancelled(tmp_path: Path) -> None:
+    async with carillon.open(str(tmp_path / "app.db"), environ=ENVIRON) as c:
+        for call in (c.search(), c.export_person("ada"), c.suppress("email", "ada@example.org", "asked")):
+            running = asyncio.create_task(call)
+            await asyncio.sleep(0)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+        assert (await c.search()).total_count == 0, "the engine goes on"
+
+
 async def test_it_speaks_into_the_hosts_log_and_not_to_stdout(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,6 +94,25 @@ async def test_it_speaks_into_the_hosts_log_and_not_to_stdout(
     named = [record for record in caplog.records if record.name == "carillon"]
     assert any(vars(record)["carillon"].get("notification_id") == accepted.notification_id for record in named)
     assert "ada@example.org" not in caplog.text
+
+
+async def test_it_is_opened_again(tmp_path: Path) -> None:
+    c = carillon.open(str(tmp_path / "app.db"), environ=ENVIRON)
+    for number in (1, 2):
+        async with c:
+            sent = await c.send("welcome", **WELCOME)
+            assert (await c.wait(sent.notification_id)).status == "delivered"
+            assert (await c.search()).total_count == number
+
+
+async def test_several_programs_share_a_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "app.db")
+    async with carillon.open(path, environ=ENVIRON) as first, carillon.open(path, environ=ENVIRON) as second:
+        sent = [await one.send("welcome", **WELCOME) for one in (first, second) for _ in range(5)]
+        for accepted in sent:
+            for one in (first, second):
+                finished = await one.wait(accepted.notification_id)
+                assert (finished.status, finished.attempt_count) == ("delivered", 1)
 
 
 async def test_it_is_used_inside_its_block(tmp_path: Path) -> None:

@@ -2,13 +2,23 @@
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from carillon.domain.errors import ConfigurationError
 from carillon.testing import Outbox
+from tests.support.ports import free_port
+from tests.support.smtp import SmtpServer
+from tests.support.vendor import Vendor
 
-WELCOME = {"channel": "email", "recipient": "ada@example.org", "data": {"name": "Ada", "link": "https://example.org/"}}
+WELCOME: dict[str, Any] = {
+    "channel": "email",
+    "recipient": "ada@example.org",
+    "data": {"name": "Ada", "link": "https://example.org/"},
+}
 
 
 @pytest.fixture
@@ -63,6 +73,64 @@ def test_a_dead_end_and_a_recovery(outbox: Outbox) -> None:
         outbox.recover("*")
         outbox.send("welcome", **WELCOME)
         outbox.assert_sent("welcome")
+
+
+IN_PRODUCTION = """extends = "local"
+[http]
+host = "0.0.0.0"
+[channels]
+email = ["smtp"]
+sms = ["gateway", "sandbox"]
+[providers.smtp]
+url = "{smtp}"
+sender = "shop@example.org"
+[providers.gateway]
+kind = "webhook"
+url = "{vendor}"
+secrets = ["whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"]
+[providers.webhook]
+secrets = ["whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"]
+[rabbitmq_door]
+queue = "intents"
+[kafka]
+bootstrap_servers = "127.0.0.1:{closed}"
+[redis]
+url = "redis://127.0.0.1:{closed}"
+[history]
+url = "http://127.0.0.1:{closed}/carillon"
+[alerts]
+sinks = ["webhook"]
+webhook_url = "{vendor}"
+webhook_secrets = ["whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"]
+[policy.retry."*/*"]
+max_attempts = 1
+"""
+
+
+@pytest.mark.req("P-1180")
+def test_the_settings_of_production_reach_nobody(tmp_path: Path) -> None:
+    with SmtpServer(tls=False, credentials=None) as smtp, Vendor(tmp_path / "vendor.jsonl") as vendor:
+        (tmp_path / "c.toml").write_text(
+            IN_PRODUCTION.format(smtp=smtp.url, vendor=vendor.url, closed=free_port()), encoding="utf-8"
+        )
+        with Outbox(tmp_path, tmp_path / "c.toml") as outbox:
+            sent = outbox.send("welcome", **WELCOME)
+            outbox.assert_sent("welcome", channel="email", recipient="ada@example.org")
+            assert outbox.wait(sent.notification_id).routes[0].provider == "smtp"
+            outbox.fail("sms", "refused")
+            lost = outbox.send("welcome", channel="sms", recipient="+491701234567", data=WELCOME["data"])
+            assert outbox.wait(lost.notification_id).status == "failed"
+            outbox.send("welcome", channel="inApp", user_id="ada", data=WELCOME["data"])
+            outbox.assert_sent("welcome", channel="inApp", recipient="ada")
+        assert (smtp.mails, vendor.entries) == ([], [])
+
+
+def test_settings_that_cannot_work_leave_no_thread_behind(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("[work]\nconcurrency = 'none'\n", encoding="utf-8")
+    before = threading.active_count()
+    with pytest.raises(ConfigurationError, match=r"work\.concurrency"), Outbox(tmp_path, tmp_path / "c.toml"):
+        pass
+    assert threading.active_count() == before
 
 
 OTHER_PEOPLES = """

@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import inspect
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -211,6 +212,69 @@ def test_a_person_is_exported_and_erased_in_every_way(way: Any, request: pytest.
     assert [thing["what"] for thing in way.export_person(name)] == ["person"]
     assert way.get(str(answers[0].notification_id)) is None
     assert way.erase_person(name).removed.get("records", 0) == 0, "to repeat it is safe"
+
+
+@pytest.mark.req("P-1184")
+@pytest.mark.parametrize(
+    ("about", "status", "code"),
+    [
+        ({"template_key": "there.is.no.such"}, 404, "TEMPLATE_NOT_FOUND"),
+        ({"channel": "pigeon"}, 400, "VALIDATION_ERROR"),
+        ({"data": {"name": "a\x00b"}}, 400, "VALIDATION_ERROR"),
+        ({"data": {}}, 400, "TEMPLATE_RENDER_ERROR"),
+        ({"category": "noise"}, 422, "UNKNOWN_CATEGORY"),
+        ({"idempotency_key": "k" * 256}, 400, "VALIDATION_ERROR"),
+        ({"idempotency_key": "two words"}, 400, "VALIDATION_ERROR"),
+        ({"idempotency_key": "taken", "data": {**DATA, "name": "Bob"}}, 409, "IDEMPOTENCY_CONFLICT"),
+    ],
+)
+def test_every_way_refuses_a_send_alike(way: Any, about: dict[str, Any], status: int, code: str) -> None:
+    usual = {"channel": "email", "recipient": "ada@example.org", "data": DATA}
+    way.send("welcome", idempotency_key="taken", **usual)
+    asked = Item(**{"template_key": "welcome", **usual, **about})
+    with pytest.raises(Rejected) as refused:
+        way.send_item(asked)
+    problem = refused.value.problem
+    assert (refused.value.status, refused.value.code) == (status, code)
+    assert (problem["status"], problem["error"]["code"]) == (status, code)
+    assert str(refused.value) == f"{code}: {problem['error']['message']}"
+
+
+@pytest.mark.req("P-1182")
+def test_every_item_is_answered_also_where_none_is_accepted(way: Any) -> None:
+    wrong = Item(template_key="there.is.no.such", channel="email", recipient="ada@example.org", data=DATA)
+    (answer,) = way.send_many([wrong])
+    assert (answer.status, answer.error.code) == ("rejected", "TEMPLATE_NOT_FOUND")
+    long = Item(
+        template_key="welcome", channel="email", recipient="ada@example.org", data={**DATA, "more": "x" * 90_000}
+    )
+    huge = Item(
+        template_key="welcome", channel="email", recipient="ada@example.org", data={**DATA, "more": "x" * 5_000_000}
+    )
+    answers = way.send_many([long, wrong, long, long, huge, long])
+    assert [one.index for one in answers] == list(range(6))
+    assert [one.error and one.error.code for one in answers] == [
+        *(None, "TEMPLATE_NOT_FOUND", None, None),
+        *("PAYLOAD_TOO_LARGE", None),
+    ]
+    assert way.send_many([]) == []
+
+
+@pytest.mark.req("P-1184")
+def test_attempts_are_told_in_every_way(way: Any) -> None:
+    sent = way.send("welcome", channel="email", recipient="ada@example.org", data=DATA)
+    way.wait(sent.notification_id)
+    told = way.get(sent.notification_id, attempts=True)
+    assert [one.outcome for one in told.routes[0].attempts] == ["sent"]
+    assert way.get(sent.notification_id, attempts=False).routes[0].attempts == []
+
+
+@pytest.mark.req("P-1085", "P-1184")
+@pytest.mark.parametrize("kind", [AsyncClient, Embedded, Outbox])
+def test_every_call_takes_the_same_arguments(kind: type) -> None:
+    for name in (one for one in dir(Client) if not one.startswith("_") and one != "close"):
+        wanted = inspect.signature(getattr(Client, name)).parameters.keys()
+        assert wanted <= inspect.signature(getattr(kind, name)).parameters.keys(), name
 
 
 @pytest.mark.req("P-1085")

@@ -1,7 +1,8 @@
 """The environment: CARILLON_* names, the blueprints' names, durations, and what production refuses."""
 
 import tomllib
-from collections.abc import Iterable
+import typing
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.config.environment import steps
+from carillon.config.environment import apply, steps
 from carillon.config.reading import blueprint_folder, blueprint_names, load, variables
+from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.providers import settings_of
 from tests.support.examples import examples
@@ -48,6 +50,46 @@ def test_lists_are_words_separated_by_commas() -> None:
     loaded = load(environ={"WEBHOOK_SIGNING_SECRET": "whsec_a, whsec_b,", "CARILLON_CHANNELS__SMS": "smtp,sandbox"})
     assert loaded.providers["webhook"]["secrets"] == ["whsec_a", "whsec_b"]
     assert loaded.channels["sms"] == ["smtp", "sandbox"]
+
+
+def _lists(kind: type[msgspec.Struct], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for field in msgspec.structs.fields(kind):
+        if field.type is not None and typing.get_origin(field.type) is list:
+            yield (*above, field.name)
+        elif isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from _lists(field.type, (*above, field.name))
+
+
+@pytest.mark.req("P-1188")
+@pytest.mark.parametrize("path", sorted(_lists(Settings)), ids=".".join)
+@pytest.mark.parametrize("text", ["webhook", "webhook,log"])
+def test_every_list_is_words_separated_by_commas(path: tuple[str, ...], text: str) -> None:
+    tree: dict[str, typing.Any] = {}
+    apply(tree, {}, {f"CARILLON_{'__'.join(path).upper()}": text})
+    found: object = tree
+    for name in path:
+        assert isinstance(found, dict)
+        found = found[name]
+    assert found == text.split(",")
+
+
+@pytest.mark.req("P-1188")
+@pytest.mark.parametrize("blueprint", ["local", "listo", "sse"])
+def test_lists_of_settings_that_no_blueprint_names(blueprint: str) -> None:
+    environ = {
+        "CARILLON_HTTP__TRUSTED_PROXIES": "10.0.0.0/8, 192.168.0.1",
+        "CARILLON_CONSENT__KEYS": "k" * 32,
+        "CARILLON_ALERTS__SINKS": "log",
+        "CARILLON_TENANT__ACME__SMS_COUNTRIES": "DE,AT",
+        "CARILLON_PREFERENCES__HOLIDAYS__DE": "12-25,12-26",
+        "CARILLON_PROVIDERS__WEBHOOK__ALLOW_HOSTS": "hooks.example.org",
+    }
+    loaded = load(blueprint, environ=environ)
+    assert loaded.http.trusted_proxies == ["10.0.0.0/8", "192.168.0.1"]
+    assert (loaded.consent.keys, loaded.alerts.sinks) == (["k" * 32], ["log"])
+    assert loaded.tenant["acme"].sms_countries == ["DE", "AT"]
+    assert loaded.preferences.holidays == {"de": ["12-25", "12-26"]}
+    assert loaded.providers["webhook"]["allow_hosts"] == ["hooks.example.org"]
 
 
 def test_the_order_is_blueprint_file_documents_name_own_name(tmp_path: Path) -> None:

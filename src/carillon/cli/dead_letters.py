@@ -211,7 +211,7 @@ def _allowed(blueprint: Blueprint, config: Config, provider: str | None) -> Sett
             f"blueprint {settings.blueprint} never changes a dead letter: publish a new intent with a new idempotency "
             "key (`carillon galaxy dead-letters` prints the command), or set ledger.replay"
         )
-    known = sorted({name for chain in from_settings.chains(settings).values() for name in chain})
+    known = from_settings.provider_names(settings)
     if provider is not None and provider not in known:
         raise NoSuchDeadLetter(f"--provider {provider}: there is no such provider; known: {', '.join(known)}")
     return settings

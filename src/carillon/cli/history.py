@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from carillon.cli.by_hand import with_ledger
+from carillon.cli.by_hand import of_existing, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.plots import bar
 from carillon.compose.erasure import kept_at
@@ -139,7 +139,7 @@ def rewind(
     as_json: AsJson = False,
 ) -> None:
     """Copy the routes that ended since then to ClickHouse again; it counts none twice."""
-    settings = load(blueprint, config)
+    settings = of_existing(load(blueprint, config))
     kept_at(settings)
     to = datetime.now(UTC).timestamp() - _seconds(since)
     with_ledger(settings, lambda ledger: ledger.rewind_history(round(to * 1e6)))

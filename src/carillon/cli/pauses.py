@@ -33,6 +33,8 @@ def pause(  # noqa: PLR0917 - a command line has many options
 ) -> None:
     """Make no call of a provider, endpoint, lane, template, tenant or queue; without arguments, show what is paused."""
     secret = token_of(context, token, token_file)
+    if scope is not None and name is None:
+        raise typer.BadParameter(f"which {scope}? `carillon pause` alone shows what is paused", param_hint="NAME")
     if scope is None or name is None:
         _list(Remote(url, secret), as_json=as_json)
         return

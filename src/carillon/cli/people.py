@@ -13,15 +13,17 @@ from carillon.border import strict_loads
 from carillon.cli.by_hand import confirmed, settings_of_ledger, who, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.rehearse import spelled
+from carillon.cli.remote import NOT_FOUND, status_of
 from carillon.compose import Ledger
 from carillon.compose.erasure import places_beside, places_outside
 from carillon.compose.from_settings import categories, links
 from carillon.compose.ledger import parts_needed
 from carillon.config.reading import load
 from carillon.config.settings import Settings
-from carillon.domain.errors import ConfigurationError
+from carillon.domain.errors import BadIntent, ConfigurationError
 from carillon.domain.people import Preferences, QuietHours, next_off_days, quiet_until
 from carillon.intake.people import profile_of
+from carillon.ledger.opening import address_file
 from carillon.system import SystemClock
 from carillon.upkeep.api.preferences import PreferencesBody, QuietView, change_of, preferences_view, quiet_view
 from carillon.upkeep.consent.rights import erase as erase_person
@@ -178,7 +180,7 @@ def preferences(
         if change is None:
             (held,) = await ledger.preferences([(tenant, person)])
             return held or Preferences(tenant_id=tenant, user_id=person)
-        body = convert(strict_loads(change), PreferencesBody)
+        body = convert(_json(change), PreferencesBody)
         wish = change_of(body, known.of(tenant), calendars, replace=replace)
         return await ledger.change_preferences(tenant, person, wish)
 
@@ -186,6 +188,13 @@ def preferences(
     if as_json:
         return print_json(view)
     return _say_preferences(view)
+
+
+def _json(change: str) -> object:
+    try:
+        return strict_loads(change)
+    except BadIntent as error:
+        raise ConfigurationError(f"--change: {str(error).removeprefix('body ')}") from None
 
 
 def _say_preferences(view: dict[str, Any]) -> None:
@@ -219,16 +228,28 @@ def link(
     if settings.consent.url is None and not settings.http.port:
         raise ConfigurationError("consent.url: write the public URL of the program, which links begin with")
     url, until = made.page(tenant, person, time.time(), "")
+    _warn_of_other_keys(settings, url)
     expires_at = dt.datetime.fromtimestamp(until, dt.UTC).isoformat().replace("+00:00", "Z")
     if as_json:
         return print_json({"url": url, "expiresAt": expires_at})
     return typer.echo(url)
 
 
+def _warn_of_other_keys(settings: Settings, url: str) -> None:
+    """Say that the process on this ledger does not open the link, for example because of a file that it was given."""
+    file = address_file(settings.ledger.url)
+    if file is None or not file.is_file():
+        return
+    address = file.read_text(encoding="utf-8", errors="replace").strip()
+    if status_of(f"{address}/u/{url.rpartition('/')[2]}") == NOT_FOUND:
+        said = f"warning: {address} does not open this link: make it with the settings of that process (--config)"
+        typer.echo(said, err=True)
+
+
 @app.command()
 def holidays(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
     """List the calendars of holidays of the settings, which people name in their quiet hours."""
-    settings = load(blueprint, config)
+    settings = load(blueprint, config, needs="nothing")
     calendars = settings.preferences.holidays
     today = dt.datetime.now(dt.UTC).date()
     coming = {
@@ -274,7 +295,7 @@ def erase(
 ) -> None:
     """Erase a person: notifications, preferences, streams, history; exit 1 if something could not be reached."""
     settings = settings_of_ledger(blueprint, config, "everything")
-    if not confirmed(2, f"Erase everything about {person}? Nobody can take that back.", yes=yes):
+    if not confirmed(2, f"Erase everything about {person}? Nobody can take that back.", yes=yes or as_json):
         raise typer.Exit(1)
     places = places_beside(settings)
     clock = SystemClock()

@@ -1,5 +1,6 @@
 """Calls a running Carillon over HTTP, with the standard library alone."""
 
+import http.client
 import json
 import os
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import msgspec
 import typer
@@ -16,7 +18,7 @@ import typer
 from carillon.domain.errors import CarillonError
 
 PATIENCE_SECONDS = 30
-UNAUTHORIZED, NOT_FOUND = 401, 404
+OK, UNAUTHORIZED, NOT_FOUND = 200, 401, 404
 
 HERE = "http://127.0.0.1:8080"
 PORT = "CARILLON_HTTP__PORT"
@@ -40,7 +42,12 @@ def _running_here(context: typer.Context, url: str) -> str:
 
 def web_address(url: str) -> str:
     """The address as every command joins a path to it."""
-    if not url.startswith(("http://", "https://")):
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits or not url.isprintable() or " " in url:
         raise RemoteFailed(f"{url} is not an http:// or https:// address")
     return url.rstrip("/")
 
@@ -65,6 +72,7 @@ TokenFile = Annotated[
     typer.Option("--token-file", envvar="CARILLON_TOKEN_FILE", help="A file that holds the token; - reads stdin."),
 ]
 _STDIN = "-"
+_ADVICE = "is `carillon serve` running there? --url names another address"
 
 
 class RemoteFailed(CarillonError):
@@ -128,7 +136,22 @@ class Remote(msgspec.Struct, frozen=True):
 def call(url: str, headers: dict[str, str], body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Send one request and decode the JSON of its answer."""
     with _opened(url, headers, None if body is None else json.dumps(body).encode()) as answer:
-        return dict(json.load(answer))
+        try:
+            found = json.load(answer)
+        except (ValueError, OSError, http.client.HTTPException):
+            found = None
+    if not isinstance(found, dict):
+        raise _no_carillon(url)
+    return found
+
+
+def status_of(url: str) -> int | None:
+    """The status that a page is answered with; None where nobody answers."""
+    try:
+        with _opened(url, {}, None):
+            return OK
+    except RemoteFailed as error:
+        return error.status
 
 
 def _opened(url: str, headers: dict[str, str], content: bytes | None) -> Any:  # noqa: ANN401 - an answer to be read
@@ -144,9 +167,17 @@ def _opened(url: str, headers: dict[str, str], content: bytes | None) -> Any:  #
         # urllib wraps what happened; its own words say nothing to a person.
         said = error.reason if isinstance(error, urllib.error.URLError) else error
         why = said.strerror or said if isinstance(said, OSError) else said
-        server = "/".join(url.split("/", 3)[:3])
-        advice = "is `carillon serve` running there? --url names another address"
-        raise RemoteFailed(f"no answer from {server}: {why}; {advice}") from None
+        raise RemoteFailed(f"no answer from {_server(url)}: {why}; {_ADVICE}") from None
+    except http.client.HTTPException:
+        raise _no_carillon(url) from None
+
+
+def _no_carillon(url: str) -> RemoteFailed:
+    return RemoteFailed(f"{_server(url)} does not answer as Carillon does; {_ADVICE}")
+
+
+def _server(url: str) -> str:
+    return "/".join(url.split("/", 3)[:3])
 
 
 def _object(error: urllib.error.HTTPError) -> dict[str, Any] | None:

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -181,8 +180,14 @@ async def _run(programs: Sequence[Program], several: Sequence[Settings]) -> None
 
 async def _run_one(program: Program, settings: Settings, stop: asyncio.Event) -> None:
     logs.speak_for(settings.service, settings.blueprint)
-    await program.run(stop, partial(_ready, settings))
-    _forget_address(settings)
+    own: list[str] = []
+
+    def ready(address: str) -> None:
+        own.append(address)
+        _ready(settings, address)
+
+    await program.run(stop, ready)
+    _forget_address(settings, own)
 
 
 def _leaves(group: BaseExceptionGroup[CarillonError]) -> Iterator[CarillonError]:
@@ -202,10 +207,14 @@ def _leave_address(settings: Settings, address: str) -> None:
             file.write_text(f"{address}\n", encoding="utf-8")
 
 
-def _forget_address(settings: Settings) -> None:
+def _forget_address(settings: Settings, own: Sequence[str]) -> None:
+    """Take the own address away; another process on the same ledger, which began later, has left its own."""
     file = address_file(settings.ledger.url)
-    if file is not None:
-        file.unlink(missing_ok=True)
+    if file is None:
+        return
+    with suppress(OSError, UnicodeDecodeError):
+        if file.read_text(encoding="utf-8").strip() in own:
+            file.unlink()
 
 
 def _ready(settings: Settings, address: str) -> None:

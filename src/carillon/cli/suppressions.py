@@ -11,8 +11,8 @@ from rich.table import Table
 from carillon.cli.by_hand import confirmed, settings_of_ledger, who, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config, print_json, print_table
 from carillon.cli.words import counted
-from carillon.compose import Ledger, from_settings
-from carillon.config.reading import load
+from carillon.compose import Ledger
+from carillon.config.settings import Settings
 from carillon.domain.admin import AdminAction
 from carillon.domain.errors import CarillonError
 from carillon.domain.suppressions import SHARED, Suppression, SuppressionKind, unfit_suppression
@@ -127,10 +127,8 @@ def add(  # noqa: PLR0917 - a command line has many options
     as_json: AsJson = False,
 ) -> None:
     """Send nothing more to an address; for a suppressed address the later end counts."""
-    known = sorted(from_settings.chains(load(blueprint, config)))
-    if channel not in known:
-        raise NoSuchSuppression(f"{channel}: there is no such channel; known: {', '.join(known)}")
-    _refuse_unfit(channel, address)
+    settings = settings_of_ledger(blueprint, config)
+    _refuse_unfit(settings, channel, address)
     seconds = None if days is None else timedelta(days=days).total_seconds()
     asked = Suppression(channel, address, tenant or SHARED, reason, "operator", seconds)
 
@@ -144,7 +142,7 @@ def add(  # noqa: PLR0917 - a command line has many options
             await _noted(ledger, "suppress", row)
         return row
 
-    row = _with_ledger(blueprint, config, work)
+    row = with_ledger(settings, work)
     if not row:
         raise NoSuchSuppression("the suppression ended before it could be shown; take a longer --days")
     if as_json:
@@ -154,7 +152,10 @@ def add(  # noqa: PLR0917 - a command line has many options
     typer.echo(f"{row['suppression_id']}: nothing more is sent to {row['address']} by {channel} until {end}")
 
 
-def _refuse_unfit(channel: str, address: str) -> None:
+def _refuse_unfit(settings: Settings, channel: str, address: str) -> None:
+    if channel not in settings.channels:
+        known = ", ".join(sorted(settings.channels))
+        raise NoSuchSuppression(f"{channel}: there is no such channel; known: {known}")
     wrong = unfit_suppression(channel, address)
     if wrong is not None:
         raise NoSuchSuppression(wrong[1])

@@ -7,6 +7,7 @@ from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
 
 import msgspec
 import typer
@@ -287,7 +288,8 @@ def _in_folders(settings: Settings, asked: tuple[str | None, ...]) -> list[tuple
 
 def _sample(url: str, headers: dict[str, str], key: str, channel: str, locale: str | None) -> dict[str, Any]:
     """The sample of the stored template; nothing if it has none or comes from a folder."""
-    found = call(f"{url}/api/v1/templates?templateKey={key}&channel={channel}&pageSize=100", headers)["items"]
+    query = urlencode({"templateKey": key, "channel": channel, "pageSize": 100})
+    found = call(f"{url}/api/v1/templates?{query}", headers)["items"]
     fitting = [one for one in found if locale in {None, one["locale"]}]
     return dict(fitting[0]["sample"]) if fitting else {}
 

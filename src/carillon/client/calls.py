@@ -2,7 +2,7 @@
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ import msgspec
 
 from carillon.client import wire
 from carillon.client.answers import ErasureReport, ItemAnswer, Notification, Page, SkippedRedrive, SuppressedAddress
-from carillon.client.wire import LARGEST_BATCH, ApiRequest, Item
+from carillon.client.wire import LARGEST_BATCH, LARGEST_BODY, ApiRequest, Item
 from carillon.domain.admin import WaitingCount
 from carillon.domain.explain import Explanation
 
@@ -25,7 +25,7 @@ class ClientCalls(ABC):
         """Run any request of carillon.client.wire; raises Rejected or Unreachable."""
 
     def send_many(self, items: Sequence[Item]) -> list[ItemAnswer]:
-        """Send any number of items; one answer for each, in order."""
+        """Send any number of items; one answer for each, in order, with an `error` where it was not accepted."""
         return [answer for asked in _batches(items) for answer in _numbered(self.run(asked[1]), asked[0])]
 
     def search(
@@ -125,7 +125,7 @@ class AsyncClientCalls(ABC):
         """Run any request of carillon.client.wire; raises Rejected or Unreachable."""
 
     async def send_many(self, items: Sequence[Item]) -> list[ItemAnswer]:
-        """Send any number of items; one answer for each, in order."""
+        """Send any number of items; one answer for each, in order, with an `error` where it was not accepted."""
         return [answer for first, asked in _batches(items) for answer in _numbered(await self.run(asked), first)]
 
     async def search(
@@ -205,9 +205,17 @@ class AsyncClientCalls(ABC):
         return await self.run(wire.report(notification_id, kind, channel, route_id))
 
 
-def _batches(items: Sequence[Item]) -> list[tuple[int, ApiRequest[list[ItemAnswer]]]]:
-    starts = range(0, len(items), LARGEST_BATCH)
-    return [(start, wire.send_many(items[start : start + LARGEST_BATCH], str(uuid.uuid4()))) for start in starts]
+def _batches(items: Sequence[Item]) -> Iterator[tuple[int, ApiRequest[list[ItemAnswer]]]]:
+    """Requests that a server takes, by number and by size, each with the place of its first item."""
+    first = size = 0
+    for place, item in enumerate(items):
+        more = len(msgspec.json.encode(item)) + 1
+        if place > first and (place - first == LARGEST_BATCH or size + more > LARGEST_BODY):
+            yield first, wire.send_many(items[first:place], str(uuid.uuid4()))
+            first, size = place, 0
+        size += more
+    if items:
+        yield first, wire.send_many(items[first:], str(uuid.uuid4()))
 
 
 def _numbered(answers: list[ItemAnswer], first: int) -> list[ItemAnswer]:

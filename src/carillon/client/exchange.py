@@ -7,6 +7,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -17,6 +18,9 @@ from carillon.domain.errors import CarillonError
 
 TOO_MANY, BUSY = 429, frozenset({429, 502, 503, 504})
 FIRST_ERROR = 400
+UNEXPECTED = "UNEXPECTED"
+_TRY_LATER = frozenset({"UNAVAILABLE", "TOO_MANY_REQUESTS", UNEXPECTED})
+"""Codes that say nothing about the request: the server was busy, or something before it answered in its place."""
 
 
 class Rejected(CarillonError):
@@ -153,7 +157,9 @@ class HttpExchange:
         if asked.body is not None:
             headers["Content-Type"] = "application/json"
         try:
-            connection.request(asked.method, self._prefix + asked.path, body=asked.body, headers=headers)
+            # A server that refuses a long body answers before it has read it, and closes: its answer can be read.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(asked.method, self._prefix + asked.path, body=asked.body, headers=headers)
             response = connection.getresponse()
             body = response.read(asked.largest + 1)
         except BaseException:
@@ -171,16 +177,25 @@ class HttpExchange:
 
 
 def read_answer(asked: ApiRequest[Answered], answer: ApiAnswer, where: str) -> Answered:
-    """What an answer says; raises Rejected for a refusal, and Unreachable for what no Carillon answers."""
+    """What an answer says; raises Rejected for a refusal, Unreachable for `try later` and for what no Carillon says."""
     if answer.status >= FIRST_ERROR and answer.status not in asked.understood:
-        problem = _problem(answer.body)
-        said = problem.get("error", {})
-        code, message = said.get("code", "UNEXPECTED"), said.get("message") or problem.get("title", "no reason")
-        raise Rejected(answer.status, str(code), str(message), problem)
+        refusal = refused(answer.status, answer.body)
+        if answer.status in BUSY and refusal.code in _TRY_LATER:
+            raise Unreachable(f"{where} answers {answer.status}: {refusal}", asked.key)
+        raise refusal
     try:
         return asked.read(answer)
     except msgspec.DecodeError as error:
         raise Unreachable(f"{where} does not answer as Carillon does: {error}", asked.key) from None
+
+
+def refused(status: int, body: bytes) -> Rejected:
+    """The exception for a problem document."""
+    problem = _problem(body)
+    said = problem.get("error")
+    said = said if isinstance(said, dict) else {}
+    code, message = said.get("code", UNEXPECTED), said.get("message") or problem.get("title", "no reason")
+    return Rejected(status, str(code), str(message), problem)
 
 
 def _problem(body: bytes) -> dict[str, Any]:

@@ -4,6 +4,7 @@ The caller's own connection writes the row, so the row exists exactly when the r
 relays may run and any of them may die: the row's id is the idempotency key, so Carillon accepts each row once.
 """
 
+import logging
 import threading
 import uuid
 from collections.abc import Sequence
@@ -12,12 +13,14 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from carillon.client.clients import Client
-from carillon.client.exchange import Rejected
 from carillon.client.wire import LARGEST_BATCH, Item
 from carillon.domain.errors import CarillonError
 from carillon.version import old_names
 
 TABLE = "carillon_outbox"
+_LATER = "UNAVAILABLE"
+"""The code of an item that could not be written now: its row stays."""
+_log = logging.getLogger(__name__)
 _read = msgspec.json.Decoder(Item).decode
 
 
@@ -63,36 +66,36 @@ class OutboxRelay:
         self._batch = min(batch, LARGEST_BATCH)
 
     def run_once(self) -> int:
-        """Send one batch and return its size; raises Unreachable and keeps the rows while Carillon does not answer."""
+        """Send some rows and return their number; raises Unreachable or Rejected, and keeps them, while none can go."""
         rows = self._store.waiting(self._batch)
-        if rows:
-            self._store.tell(self._carry(rows))
-        return len(rows)
+        told = self._carry(rows) if rows else []
+        if told:
+            self._store.tell(told)
+        return len(told)
 
     def run(self, stop: threading.Event, poll_seconds: float = 1.0) -> None:
-        """Send batches until `stop` is set; retries while Carillon does not answer."""
+        """Send batches until `stop` is set; retries while Carillon does not answer or refuses, and logs why."""
+        trouble = ""
         while not stop.is_set():
             try:
-                carried = self.run_once()
-            except CarillonError:
-                carried = 0
+                carried, found = self.run_once(), ""
+            except CarillonError as error:
+                carried, found = 0, str(error)
+            if found and found != trouble:
+                _log.warning("rows wait in the outbox: %s", found)
+            elif trouble and not found:
+                _log.warning("rows leave the outbox again")
+            trouble = found
             if carried < self._batch:
                 stop.wait(poll_seconds)
 
     def _carry(self, rows: Sequence[OutboxRow]) -> list[Told]:
         items = [msgspec.structs.replace(_read(each.body), idempotency_key=each.id) for each in rows]
-        try:
-            answers = self._client.send_many(items)
-        except Rejected as error:
-            # Carillon accepted none; the problem document has a result for each item.
-            results = error.problem.get("results")
-            if not isinstance(results, list) or len(results) != len(rows):
-                raise
-            return [Told(each.id, None, str(result["error"])) for each, result in zip(rows, results, strict=True)]
+        answers = self._client.send_many(items)
         return [
             Told(each.id, answer.notification_id, None if answer.error is None else _why(answer.error))
             for each, answer in zip(rows, answers, strict=True)
-            if answer.error is None or answer.error.code != "UNAVAILABLE"
+            if answer.error is None or answer.error.code != _LATER
         ]
 
 

@@ -16,6 +16,7 @@ from carillon.client.answers import (
     LiftedCount,
     Notification,
     Page,
+    Refusal,
     Reported,
     SkippedRedrive,
     SuppressedAddress,
@@ -28,11 +29,14 @@ from carillon.domain.people import under_api_names
 
 _NOTIFICATIONS, _SUPPRESSIONS = "/api/v1/notifications", "/api/v1/suppressions"
 LARGEST_BATCH = 500
+LARGEST_BODY = 240 * 1024
+"""Bytes of one batch: a server takes 256 KiB unless `http.max_body_bytes` says otherwise."""
 LARGEST_ANSWER = 8 * 1024 * 1024
 _LARGEST_EXPORT = 1024 * 1024 * 1024
 _LONG_WORK_SECONDS = 300.0
 """An export, an erasure and a redrive read whole tables before they answer."""
 _NOT_FOUND, _CONFLICT = frozenset({404}), frozenset({409})
+_TOO_LARGE, _NONE_ACCEPTED = 413, 422
 
 
 Answered = TypeVar("Answered")
@@ -131,15 +135,25 @@ def send(item: Item, key: str) -> ApiRequest[Accepted]:
 
 
 def send_many(items: Sequence[Item], key: str) -> ApiRequest[list[ItemAnswer]]:
-    """One answer for each item; an item without a key gets one derived from the batch's key."""
+    """One answer for each item, also where none is accepted; an item without a key gets one of the batch's key."""
+    # Of several items nobody knows which is too large; one alone is refused for good.
+    alone = {_TOO_LARGE} if len(items) == 1 else set()
     return ApiRequest(
         method="POST",
         path=f"{_NOTIFICATIONS}/batch",
         body=msgspec.json.encode({"notifications": items}),
         headers={"Idempotency-Key": key},
-        read=lambda answer: msgspec.json.decode(answer.body, type=BatchAnswer).results,
+        read=_answers,
         key=key,
+        understood=frozenset({_NONE_ACCEPTED, *alone}),
     )
+
+
+def _answers(answer: ApiAnswer) -> list[ItemAnswer]:
+    if answer.status == _TOO_LARGE:
+        said = "the notification is larger than the server takes: http.max_body_bytes, or the limit of a proxy"
+        return [ItemAnswer(index=0, status="rejected", error=Refusal("PAYLOAD_TOO_LARGE", said))]
+    return msgspec.json.decode(answer.body, type=BatchAnswer).results
 
 
 def get(notification_id: str, *, attempts: bool) -> ApiRequest[Notification | None]:

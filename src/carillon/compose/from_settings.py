@@ -51,7 +51,7 @@ NOT_OPTIONS = frozenset({"kind", "needs", reports.DEADLINE})
 
 def chains(settings: Settings) -> dict[str, tuple[str, ...]]:
     """Channel to its providers in the order of failover; in `local` the sandbox stands in for missing credentials."""
-    stand_in = settings.blueprint == "local" or settings.allow_sandbox
+    stand_in = _stands_in(settings)
     found: dict[str, tuple[str, ...]] = {}
     lacking: dict[str, list[str]] = {}
     for channel, names in settings.channels.items():
@@ -70,6 +70,17 @@ def chains(settings: Settings) -> dict[str, tuple[str, ...]]:
     if lacking:
         raise ConfigurationError(_needs(settings, lacking))
     return found
+
+
+def _stands_in(settings: Settings) -> bool:
+    """Whether the sandbox takes the place of a provider without credentials."""
+    return settings.blueprint == "local" or settings.allow_sandbox
+
+
+def provider_names(settings: Settings) -> list[str]:
+    """Every provider that a process with these settings may call, also those whose credentials another process has."""
+    named = {name for chain in settings.channels.values() for name in chain}
+    return sorted(named | ({SANDBOX} if _stands_in(settings) else set()))
 
 
 def _needs(settings: Settings, lacking: dict[str, list[str]]) -> str:

@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from carillon.border import takes_list
+from carillon.config.settings import Settings
 from carillon.domain import timing
 from carillon.domain.errors import ConfigurationError
 
@@ -26,7 +28,10 @@ _STEP = re.compile(r'"([^"]*)"|([^."]+)')
 _WHERE = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]*):(?P<port>\d{1,5})")
 _HIGHEST_PORT = 65_535
 _MAY_BE_NONE = frozenset({"db", "max_idle_connections"})
-_LISTS = frozenset({"allowed_hosts", "countries", "seal_keys", "secrets", "supported"})
+_LISTS = frozenset(
+    {"allow_hosts", "allow_networks", "allow_ports", "data_variables", "recipient_schemes", "secrets", "supported"}
+)
+"""Lists that no type of the settings tells: options of providers, and what a blueprint's own variables fill."""
 _TRUE, _FALSE = frozenset({"1", "t", "true", "yes", "on"}), frozenset({"0", "f", "false", "no", "off"})
 
 
@@ -211,6 +216,5 @@ def _section(tree: Tree, path: list[str]) -> tuple[Tree, str]:
 
 def _put(tree: Tree, path: list[str], value: str) -> None:
     inside, name = _section(tree, path)
-    # Every channel is a list of providers, also one that no file names.
-    many = isinstance(inside.get(name), list) or name in _LISTS or path[0] == "channels"
+    many = isinstance(inside.get(name), list) or name in _LISTS or takes_list(Settings, path)
     inside[name] = words(value) if many else value

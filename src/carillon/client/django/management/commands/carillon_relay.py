@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from carillon.client.clients import Client
 from carillon.client.django.outbox import DjangoStore
 from carillon.client.outbox import OutboxRelay
+from carillon.domain.errors import CarillonError
 
 
 class Command(BaseCommand):
@@ -29,15 +30,26 @@ class Command(BaseCommand):
         url = getattr(settings, "CARILLON_URL", None)
         if not url:
             raise CommandError("settings.CARILLON_URL: set the address of Carillon, e.g. http://127.0.0.1:8080")
-        with Client(url, token=getattr(settings, "CARILLON_TOKEN", None)) as client:
+        try:
+            client = Client(url, token=getattr(settings, "CARILLON_TOKEN", None))
+        except ValueError as error:
+            raise CommandError(f"settings.CARILLON_URL: {error}") from None
+        with client:
             relay = OutboxRelay(DjangoStore(options["database"]), client)
             if options["once"]:
-                carried = 0
-                while number := relay.run_once():
-                    carried += number
-                self.stdout.write(f"carried {carried}")
+                self._carry(relay)
                 return
             stop = threading.Event()
             for signum in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(signum, lambda *_: stop.set())
             relay.run(stop, options["poll"])
+
+    def _carry(self, relay: OutboxRelay) -> None:
+        """What waits now."""
+        carried = 0
+        try:
+            while number := relay.run_once():
+                carried += number
+        except CarillonError as error:
+            raise CommandError(f"carried {carried}; the others wait: {error}") from None
+        self.stdout.write(f"carried {carried}")
