@@ -211,3 +211,27 @@ async def test_a_digest_that_cannot_be_told_keeps_no_other_from_it() -> None:
     assert await closer.tell_due() == 3
     assert told == [("left", "no event was left to tell")]
     assert [one.error.partition(":")[0] for one in said if isinstance(one, Trouble)] == ["bad", "empty"]
+
+
+@pytest.mark.req("P-1108")
+async def test_the_story_of_an_event_that_leaves_a_full_digest_says_so(engine: Engine, ledger: Ledger) -> None:
+    """A digest is full a moment before a process takes it; what is replaced in between is not told in it."""
+    score = Collapse("score", "user:ann")
+    first, other = replace(event(most=2), collapse=score), event(most=2)
+    await ledger.enrol([first, other])
+    second = replace(event(), collapse=score)
+    await ledger.enrol([second])
+    assert members(await ledger.close_digests(10, 60.0)) == [{name(other)}]
+    gates = {row["notification_id"]: row["last_error_classification"] for row in await engine.rows("routes")}
+    assert gates == {name(first): "collapsed", name(other): "digest", name(second): "digest"}
+
+
+@pytest.mark.req("P-1110")
+async def test_only_the_events_of_a_digest_that_cannot_be_told_say_so(engine: Engine, ledger: Ledger) -> None:
+    bad, good = event(closes=1), event("bob", closes=1)
+    await ledger.enrol([bad, good])
+    for due, error in zip(await ledger.close_digests(10, 60.0), ("switched off", None), strict=True):
+        await ledger.told_digest(due.digest_id, error)
+        await ledger.told_digest(due.digest_id, "too late")
+    said = sorted(str(row["last_error_message"]).partition(" ")[0] for row in await engine.rows("routes"))
+    assert said == ["digest", "told"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from carillon.domain.admin import AdminAction
+from carillon.domain.admin import AdminAction, AuditRow
 from carillon.domain.digests import DigestEntry
 from carillon.domain.errors import ArchiveUnavailable
 from carillon.domain.intents import Malformed
@@ -223,3 +223,22 @@ async def test_names_are_no_wider_than_the_person(ledger: Ledger, engine: Engine
     assert "(erased)" in json.dumps(rows[0], default=str)
     left = json.loads((await everything(engine))["malformed_intents"])
     assert sorted(row["stream_entry_id"] for row in left) == ["1-0", "1-2"]
+
+
+@pytest.mark.req("P-1105")
+async def test_the_log_of_the_push_worker_is_in_no_tenants_export(ledger: Ledger) -> None:
+    """The push worker knows no tenants: a line of its log is about the user of this id without one."""
+    line = AuditRow(
+        audit_key="k-1",
+        trace_id="t-1",
+        user_id=ADA,
+        notification_type="push",
+        template_id="welcome",
+        status="sent",
+        metadata_json="{}",
+    )
+    await ledger.write_audit([line])
+    for tenant, lines in ((None, 1), ("acme", 0)):
+        found = [one["what"] async for one in exported(ledger, tenant, ADA)]
+        assert found.count("auditEntry") == lines
+    await erase(ledger, AT_ONCE, None, ADA, actor="ops")

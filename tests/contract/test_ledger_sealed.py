@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from carillon.domain.claims import AttemptNote, Settlement
-from carillon.domain.digests import DigestEntry
+from carillon.domain.digests import DigestEntry, ThrottleEntry, ThrottleRule
 from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Collapse, Enrolment, Route, Status
 from carillon.domain.people import PreferenceChange
@@ -375,3 +375,19 @@ def undeclared(found: dict[str, set[str]]) -> list[str]:
 
 def test_an_undeclared_column_is_seen() -> None:
     assert undeclared({"routes": {"address", "nickname"}, "diaries": {"text"}}) == ["diaries.text", "routes.nickname"]
+
+
+@pytest.mark.req("P-1106")
+async def test_the_digest_and_the_throttle_of_an_address_are_found(empty: Empty) -> None:
+    """Explain and the page of a person ask with the address; the rows have a name in its place."""
+    engine, ref = await empty(), f"email:{ADDRESS}"
+    to = route(address=ADDRESS, recipient_ref=ref, route_id=f"email:{ref}")
+    event = gathered(to, {})
+    event = replace(event, digests=tuple(replace(entry, audience=ref) for entry in event.digests), collapse=None)
+    counted = ThrottleEntry(audience=ref, category="news", throttle=ThrottleRule(1, 3600.0, "1 in 1h"))
+    async with engine.ledger() as ledger:
+        await ledger.enrol([event, replace(enrolment(to, category="news"), throttles=(counted,))])
+        assert [row["digest_id"] for row in await ledger.person_digests(None, ref, 10)] == ["d-1"]
+        assert len(await ledger.throttle_times(None, ref, "news")) == 1
+        assert await ledger.throttle_times(None, "email:other@example.org", "news") == []
+    assert not await readable(engine)

@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from carillon.domain.admin import AdminAction
 from carillon.domain.consent import Categories, Category
 from carillon.domain.decide import barred
 from carillon.domain.digests import ThrottleEntry, read_throttle
 from carillon.domain.lanes import Lane, Lanes
-from carillon.domain.notifications import Enrolment, Status
+from carillon.domain.notifications import Duplicate, Enrolment, Status
 from carillon.domain.people import PreferenceChange
 from carillon.domain.skipped import SkippedPage
 from carillon.domain.suppressions import Suppression
@@ -171,3 +172,56 @@ async def test_a_redrive_is_stopped(engine: Engine, ledger: Ledger) -> None:
     assert states[gone.route_id][0] == "pending", "what a worker holds goes on"
     assert await ledger.stop_redrive(done.action_id, stop) == 0
     assert (await again(ledger)).redriven == 2
+
+
+@pytest.mark.req("P-1100")
+@pytest.mark.parametrize(
+    ("gate", "told"),
+    [(gate, 1) for gate in ("category", "throttle", "suppressed")]
+    + [(gate, 0) for gate in ("digest", "expired", "collapsed", "cancelled", "reached", "skipped")],
+)
+async def test_a_repeat_tells_what_skipped_it_when_it_was_accepted(ledger: Ledger, gate: str, told: int) -> None:
+    """What became of it later is in its story. `suppressed` without a suppression is an address that was erased."""
+    await ledger.enrol([gated(gate, idempotency_key="k")])
+    (answer,) = await ledger.enrol([gated(gate, idempotency_key="k")])
+    assert isinstance(answer, Duplicate)
+    assert [one.gate for one in answer.gated] == [gate] * told
+
+
+@pytest.mark.req("P-1102")
+async def test_a_redrive_before_its_time_asks_what_holds_it_then(engine: Engine, ledger: Ledger) -> None:
+    until = 4_000_000_000_000
+    for ends in (until + 1, until - 1):
+        await engine.execute("DELETE FROM suppressions")
+        await ledger.suppress([Suppression("email", "ann@example.com", "", "manual", "operator", until_ms=ends)])
+        if ends > until:
+            await ledger.enrol([enrolment(scheduled_for_ms=until)])
+            assert (await again(ledger)).held == {"suppressed": 1}
+    assert (await again(ledger)).redriven == 1, "the suppression ends before the time of the notification"
+    (row,) = await engine.rows("routes")
+    assert (row["status"], row["next_attempt_at"]) == ("pending", until)
+
+
+@pytest.mark.req("P-1103")
+async def test_a_redriven_chain_keeps_its_order_and_its_distances(engine: Engine, ledger: Ledger) -> None:
+    assert RULE is not None
+    began = await ledger.now_ms()
+    planned = [("zoe", None), ("eve", round(began) + 600_000), ("bob", round(began) + 1_200_000)]
+    channels = [
+        route(name, recipient_ref="user:ann", goal="read", step=step, due_ms=due)
+        for step, (name, due) in enumerate(planned)
+    ]
+    counts = (ThrottleEntry(audience="user:ann", category="news", throttle=RULE),)
+    for made in (enrolment(category="news"), enrolment(*channels, category="news")):
+        await ledger.enrol([replace(made, throttles=counts)])
+    await ledger.hasten(3601)
+    assert (await again(ledger, rate=0.5)).redriven == 3
+    chain = sorted((row for row in await engine.rows("routes") if row["goal"]), key=lambda row: row["step"])
+    assert [(row["step"], row["route_id"]) for row in chain] == [
+        (0, "email:user:zoe"),
+        (1, "email:user:eve"),
+        (2, "email:user:bob"),
+    ]
+    gaps = [row["next_attempt_at"] - chain[0]["next_attempt_at"] for row in chain]
+    # What was laid at the acceptance begins at the ledger's own time.
+    assert [round(gap / 10_000) for gap in gaps] == [0, 60, 120]

@@ -3,8 +3,10 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from carillon.domain.claims import Settled, Want
+from carillon.domain.digests import ThrottleEntry, ThrottleRule
 from carillon.domain.groups import Turns
 from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Status
@@ -321,3 +323,21 @@ async def test_retention_removes_the_fence_of_a_group_that_is_gone(engine: Engin
     assert left == {-2, -3}, "one has a call, the other was claimed from of late"
     await ledger.enrol([enrolment(route(f"again{number}", group=-1)) for number in range(3)])
     assert len(await ledger.claim([capped], 10, "w")) == 2, "the group comes back, and its cap holds"
+
+
+@pytest.mark.req("P-1111")
+async def test_retention_forgets_what_throttles_counted_long_ago(engine: Engine, ledger: Ledger) -> None:
+    rule = ThrottleRule(5, 3600.0, "5 in 1h")
+
+    async def count(person: str) -> None:
+        counted = (ThrottleEntry(audience=f"user:{person}", category="news", throttle=rule),)
+        await ledger.enrol([replace(enrolment(route(person)), throttles=counted)])
+
+    await count("ann")
+    await count("bob")
+    await engine.grow_old("throttles", "updated_at", 10_000)
+    await count("bob")
+    await ledger.prune(60, 60, 10)
+    assert len(await engine.execute("SELECT audience FROM throttles")) == 2, "records may be kept for a shorter time"
+    assert [await ledger.prune_throttles(older, 10) for older in (7200, 3600, 3600)] == [0, 1, 0]
+    assert [dict(row)["audience"] for row in await engine.execute("SELECT audience FROM throttles")] == ["user:bob"]

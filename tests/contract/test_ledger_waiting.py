@@ -1,6 +1,7 @@
 """Cancelling and changing what waits: by id, key and filter, counted first, and what is too late is said so."""
 
 import pytest
+from msgspec.structs import replace
 
 from carillon.domain.admin import WaitingChange
 from carillon.domain.decide import barred
@@ -94,3 +95,28 @@ async def test_another_time_moves_what_was_not_tried(engine: Engine, ledger: Led
     assert times[tried.notification.notification_id] < FAR_MS - 5000
     await ledger.change_waiting({"user_id": "u"}, WaitingChange(scheduled_for_ms=1, expires_at_ms=FAR_MS))
     assert [claim.expires_in is not None for claim in await ledger.claim([want()], 5, "w")] == [True]
+
+
+@pytest.mark.req("P-1107")
+async def test_an_event_of_several_channels_is_found_by_each_of_them(ledger: Ledger) -> None:
+    made = event()
+    (entry,) = made.digests
+    both = replace(made, digests=(replace(entry, channels="push,email"),))
+    await ledger.enrol([both, event(key="likes")])
+    counts = [(await ledger.count_waiting({"channel": one})).waiting for one in ("push", "email", "sms", "mail")]
+    assert counts == [1, 2, 0, 0]
+    assert (await ledger.cancel_waiting({"channel": "push"})).done == 1
+    assert (await ledger.count_waiting({"channel": "email"})).waiting == 1
+
+
+@pytest.mark.req("P-1107")
+async def test_an_event_gets_another_expiry_and_no_schedule(engine: Engine, ledger: Ledger) -> None:
+    await ledger.enrol([event(user_id="u")])
+    moved = await ledger.change_waiting({"user_id": "u"}, WaitingChange(scheduled_for_ms=FAR_MS))
+    assert (moved.notifications, moved.waiting, moved.done) == (1, 1, 0)
+    shorter = await ledger.change_waiting(
+        {"user_id": "u"}, WaitingChange(scheduled_for_ms=FAR_MS, expires_at_ms=FAR_MS)
+    )
+    assert (shorter.notifications, shorter.done) == (1, 1)
+    (row,) = await engine.rows("records")
+    assert (row["scheduled_for"], row["expires_at"]) == (None, FAR_MS)

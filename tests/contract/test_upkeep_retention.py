@@ -2,12 +2,17 @@
 
 import asyncio
 import contextlib
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from carillon.compose.upkeep import retention_rules
+from carillon.config.reading import load
+from carillon.domain.digests import ThrottleEntry, ThrottleRule
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Event, Pruned, Trouble
 from carillon.domain.intents import Malformed
@@ -133,3 +138,22 @@ async def test_what_went_before_an_outage_is_still_told(ledger: Outages) -> None
     with contextlib.suppress(LedgerUnavailable):
         await Retention(ledger, seen.append, Fails(9), EVERYTHING).prune()
     assert seen == [Pruned(records=3, malformed_intents=0)]
+
+
+@pytest.mark.req("P-1111")
+async def test_a_throttle_counts_for_its_whole_time(ledger: Outages, tmp_path: Path) -> None:
+    config = tmp_path / "carillon.toml"
+    config.write_text('extends = "local"\n[tenant.acme.categories.surveys]\nthrottle = "1 in 60d"\n')
+    rules = retention_rules(load(None, config, {}))
+    assert (rules.record_seconds, rules.throttle_seconds) == (30 * 86_400.0, 60 * 86_400.0)
+    counted = ThrottleEntry(
+        audience="user:1", category="surveys", throttle=ThrottleRule(1, rules.throttle_seconds, "1 in 60d")
+    )
+    await ledger.enrol([replace(enrolment(1, Status.PENDING), throttles=(counted,))])
+    with contextlib.closing(sqlite3.connect(tmp_path / "ledger.db")) as file:
+        file.execute("UPDATE throttles SET updated_at = updated_at - 40 * 86400000")
+        file.commit()
+    await run(ledger, 1, rules)
+    assert len(await ledger.throttle_times(None, "user:1", "surveys")) == 1
+    await run(ledger, 1, RetentionRules())
+    assert await ledger.throttle_times(None, "user:1", "surveys") == []

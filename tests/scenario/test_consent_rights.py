@@ -127,3 +127,35 @@ def test_adding_and_lifting_a_suppression_is_in_the_audit_trail(listo: Listo) ->
         found = listo.rows(f"SELECT actor, subject, detail_json FROM admin_actions WHERE action = '{action}'")  # noqa: S608 - our own words
         assert [row["actor"] for row in found if row["subject"] == str(number)] == ["root"]
         assert "trail@example.org" not in json.dumps(found, default=str)
+
+
+@pytest.mark.req("P-1104")
+def test_an_id_that_is_an_address_is_erased_as_one_and_so_is_an_inbox(listo: Listo) -> None:
+    user = f"rightful-{next(_numbers)}@example.org"
+    listo.client.call("PATCH", "/api/v1/preferences", {"contacts": {"email": user}}, token(user))
+    bare = {"templateKey": "order_confirmed", "channel": "email", "recipient": user}
+    sent = listo.client.call("POST", "/api/v1/notifications/send", bare, ADMIN).body["notificationId"]
+    for channel in ("email", "inApp"):
+        body = {"channel": channel, "address": user, "reason": "asked"}
+        assert listo.client.call("POST", "/api/v1/suppressions", body, ADMIN).status == 200
+    things = export(listo, user)
+    assert {thing["channel"] for thing in things if thing["what"] == "suppression"} == {"email", "inApp"}
+    assert [thing["id"] for thing in things if thing["what"] == "notification"] == [sent]
+    erased = listo.client.call("DELETE", f"/api/v1/people/{user}", None, ADMIN).body
+    assert (erased["finished"], erased["removed"]["records"], erased["suppressionsKept"]) == (True, 1, 2)
+    assert listo.client.call("GET", f"/api/v1/notifications/{sent}", None, ADMIN).status == 404
+    assert user not in json.dumps(listo.rows("SELECT * FROM suppressions"), default=str)
+    assert listo.client.call("POST", "/api/v1/notifications/send", bare, ADMIN).body["status"] == "skipped"
+
+
+@pytest.mark.req("P-1105")
+def test_an_export_has_the_choices_of_the_persons_addresses_too(listo: Listo, user: str) -> None:
+    address = f"{user}@example.org"
+    choice = {"channels": {"email": {"isEnabled": False}}}
+    reply = listo.client.call("PATCH", f"/api/v1/preferences/user/email:{address}", choice, ADMIN)
+    assert reply.status == 200
+    held = {thing["userId"]: thing for thing in export(listo, user) if thing["what"] == "preferences"}
+    assert set(held) == {user, f"email:{address}"}
+    assert held[f"email:{address}"]["channels"] == {"email": False}
+    erased = listo.client.call("DELETE", f"/api/v1/people/{user}", None, ADMIN).body
+    assert erased["removed"]["preferences"] == 2, "the export shows what the erasure removes"

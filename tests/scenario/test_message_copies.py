@@ -77,6 +77,19 @@ def test_an_address_that_was_erased_while_suppressed_gets_no_copy(listo: Listo) 
     assert listo.story(one, ADMIN)["routes"][0]["message"]["mail"]["leftOut"] == [copy]
 
 
+@pytest.mark.req("P-1112")
+def test_explain_names_the_copies_of_erased_addresses_too(listo: Listo) -> None:
+    copies = [vendors.email(), vendors.email(), vendors.email()]
+    for copy in copies[:2]:
+        held = {"channel": "email", "address": copy, "reason": "asked"}
+        assert listo.client.call("POST", "/api/v1/suppressions", held, ADMIN).status == 200
+    assert listo.client.call("DELETE", f"/api/v1/people/email:{copies[0]}", None, ADMIN).body["suppressionsKept"] == 1
+    body = {"templateKey": "order_confirmed", "channel": "email", "recipient": vendors.email(), "cc": copies}
+    said = listo.client.call("POST", "/api/v1/notifications/explain", body, ADMIN).body
+    (step,) = [step for step in said["steps"] if step["step"] == "suppression"]
+    assert step["detail"]["leftOut"] == sorted(copies[:2])
+
+
 @pytest.mark.req("P-117")
 def test_a_person_adds_no_copies_and_a_service_does(listo: Listo) -> None:
     copy = vendors.email()

@@ -197,3 +197,42 @@ async def test_two_processes_on_postgresql(postgres_dsn: str, tmp_path: Path) ->
         assert await other.report(sent.notification_id, "delivered", channel="push") == "noted"
         found = await one.wait(sent.notification_id)
     assert {route.channel: route.status for route in found.routes} == {"push": "delivered", "email": "skipped"}
+
+
+@pytest.mark.req("P-1103")
+@pytest.mark.parametrize("gate", ["throttle", "category", "suppressed"])
+def test_a_chain_that_a_gate_skipped_whole_is_redriven_one_channel_after_the_other(outbox: Outbox, gate: str) -> None:
+    contacts = {"push": "device-ada", "email": "ada@example.org"}
+    outbox.send("welcome", channel="email", category="news", user_id="ada", data=DATA)
+    outbox.assert_sent(channel="email")
+    if gate == "category":
+        outbox.prefer("ada", categories={"offers": dict.fromkeys(contacts, False)})
+    for channel, address in contacts.items() if gate == "suppressed" else ():
+        outbox.suppress(channel, address, "asked")
+    sent = outbox.send("welcome", category="news" if gate == "throttle" else "offers", **ADA)
+    assert {one.reason for one in sent.skipped} == {gate}
+    outbox.clock.advance("1h")
+    outbox.prefer("ada", categories={"offers": dict.fromkeys(contacts, True)})
+    for channel, address in contacts.items() if gate == "suppressed" else ():
+        assert outbox.lift_suppression(channel, address)
+    assert outbox.redrive_skipped("it may go now").redriven == 2
+    outbox.assert_sent(channel="push")
+    outbox.clock.advance("9m")
+    assert len(outbox.sent(channel="email")) == 1
+    outbox.clock.advance("1m")
+    outbox.assert_sent(channel="email", times=2)
+    assert [one.status for one in outbox.wait(sent.notification_id).routes] == ["delivered"] * 2
+
+
+@pytest.mark.req("P-1102")
+def test_what_is_redriven_before_its_time_waits_for_it(outbox: Outbox) -> None:
+    outbox.prefer("ada", categories={"offers": {"push": False}})
+    about = {"channel": "push", "user_id": "ada", "category": "offers", "data": DATA}
+    sent = outbox.send("welcome", scheduled_for="2090-01-01T09:00:00Z", **about)
+    late = outbox.send("welcome", scheduled_for="2090-01-01T09:00:00Z", expires_at="2089-01-01T09:00:00Z", **about)
+    assert (sent.status, late.status) == ("skipped", "skipped")
+    outbox.prefer("ada", categories={"offers": {"push": True}})
+    assert outbox.redrive_skipped("wanted again").redriven == 2
+    outbox.assert_nothing_sent()
+    times = [outbox.get_routes(one.notification_id)[0].next_attempt_at for one in (sent, late)]
+    assert times == ["2090-01-01T09:00:00.000Z", "2089-01-01T09:00:00.000Z"]

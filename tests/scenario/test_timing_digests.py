@@ -11,7 +11,7 @@ import carillon
 from carillon.client import Rejected
 from carillon.domain.digests import told_over, window_end
 from carillon.testing import Outbox
-from tests.support.waiting import until
+from tests.support.waiting import until, wait_until
 
 pytestmark = pytest.mark.req("P-303")
 
@@ -136,3 +136,41 @@ def test_a_window_ends_after_a_duration_or_at_the_persons_own_time(window: str, 
 
 def test_the_newest_event_fills_what_a_template_asks_beside_the_items() -> None:
     assert told_over([{"a": 1, "b": 2}, {"a": 3}]) == {"a": 3, "items": [{"a": 1, "b": 2}, {"a": 3}], "count": 2}
+
+
+@pytest.mark.req("P-1100")
+def test_a_repeat_of_an_event_is_answered_as_the_first(outbox: Outbox) -> None:
+    digest = {"key": "comments", "window": "1h"}
+    about = {"channel": "email", "recipient": "ada@example.org", "data": DATA, "digest": digest}
+    first, again = [outbox.send("news", idempotency_key="once", **about) for _ in range(2)]
+    assert (first.status, first.skipped) == ("queued", [])
+    assert (again.replayed, again.status, again.skipped) == (True, "queued", [])
+
+
+@pytest.mark.req("P-1101")
+def test_an_event_has_no_schedule(outbox: Outbox) -> None:
+    with pytest.raises(Rejected, match="the window says when it is told") as refused:
+        comment(outbox, "Bob", scheduled_for="2090-01-01T09:00:00Z")
+    assert refused.value.code == "VALIDATION_ERROR"
+    # A time in the past means now.
+    comment(outbox, "Cid", scheduled_for="2020-01-01T09:00:00Z")
+    outbox.clock.advance("1h")
+    outbox.assert_sent("news", containing="1 new, the last by Cid")
+
+
+@pytest.mark.req("P-1110")
+def test_the_stories_of_a_digest_that_cannot_be_told_say_so(outbox: Outbox) -> None:
+    outbox.prefer("ada", contacts={"email": "ada@example.org"})
+    about = {"channel": "email", "user_id": "ada", "data": DATA, "digest": {"key": "comments", "window": "1h"}}
+    event = outbox.send("news", **about).notification_id
+    told = str(outbox.wait(event).routes[0].last_error).removeprefix("told in digest ")
+    outbox.prefer("ada", channels={"email": False})
+    outbox.clock.advance("1h")
+    wait_until(
+        lambda: outbox.wait(event).routes[0].last_error != f"told in digest {told}", timeout=20, what="the digest"
+    )
+    (route,) = outbox.wait(event).routes
+    assert (route.status, route.gate) == ("skipped", "digest")
+    assert route.last_error == f"digest {told} could not be told: the digest has the reason"
+    assert outbox.get(told) is None
+    outbox.assert_nothing_sent()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +177,34 @@ def test_a_local_time_waits(outbox: Outbox) -> None:
     found = outbox.get(accepted.notification_id)
     assert found is not None
     assert found.routes[0].next_attempt_at == "2090-01-01T09:00:00.000Z"
+
+
+@pytest.mark.req("P-1101")
+def test_what_is_too_much_is_told_at_its_own_time(outbox: Outbox) -> None:
+    outbox.send("welcome", category="chat", **ADA)
+    outbox.assert_sent("welcome")
+    later = (datetime.now(UTC) + timedelta(hours=3)).isoformat()
+    planned = [outbox.send("welcome", category="chat", scheduled_for=later, **ADA).notification_id for _ in range(2)]
+    soon = outbox.send("welcome", category="chat", **ADA).notification_id
+    outbox.clock.advance("61m")
+    told = outbox.assert_sent("welcome", times=2)[-1]
+    assert outbox.wait(told.notification_id).metadata["digest"]["members"] == [soon]
+    outbox.clock.advance("2h")
+    told = outbox.assert_sent("welcome", times=3)[-1]
+    assert outbox.wait(told.notification_id).metadata["digest"]["members"] == planned
+
+
+@pytest.mark.req("P-1109")
+def test_the_last_moment_of_all_is_a_time_like_others(tmp_path: Path) -> None:
+    config = tmp_path / "carillon.toml"
+    config.write_text(f"{CONFIG}[preferences]\nquiet_hours = true\n")
+    quiet = {"start_time": "22:00", "end_time": "07:00", "timezone": "Europe/Berlin"}
+    with Outbox(tmp_path, config) as outbox:
+        outbox.prefer("ada", contacts={"pushToken": "device-ada", "email": "ada@example.org"}, quiet_hours=quiet)
+        about = {"channels": ["push", "email"], "until": "read", "after": "3000d"}
+        last = "9999-12-31T23:59:59Z"
+        sent = outbox.send("welcome", user_id="ada", data=ADA["data"], scheduled_for=last, **about)
+        found = outbox.get(sent.notification_id)
+        assert found is not None
+        assert [str(route.next_attempt_at)[: len(last) - 1] for route in found.routes] == [last.removesuffix("Z")] * 2
+    assert at("9999-12-31T23:59:59", "America/New_York")[: len(last) - 1] == last.removesuffix("Z")

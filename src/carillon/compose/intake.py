@@ -278,6 +278,7 @@ class IntakePart(Part):
             self._process.clock,
             targets=self._admissions(),
             terms=from_settings.suppression_terms(settings),
+            erased=ErasedAddresses(self._ledger.ledger, self._process.clock),
         )
 
     def _admissions(self) -> Admissions:

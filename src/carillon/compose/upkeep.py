@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from carillon.compose import outbound, receipts
+from carillon.compose import from_settings, outbound, receipts
 from carillon.compose.erasure import kept_at, places_beside
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.part import DoctorFinding, Loop, Part, Role
@@ -269,6 +269,7 @@ def retention_rules(settings: Settings) -> RetentionRules:
         record_seconds=kept.record_seconds,
         malformed_seconds=kept.malformed_seconds,
         audit_seconds=kept.audit_seconds,
+        throttle_seconds=from_settings.categories(settings).longest_throttle(),
         batch=kept.batch,
     )
 

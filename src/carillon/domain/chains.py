@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from carillon.domain.errors import BadIntent
 from carillon.domain.notifications import Route, Status
-from carillon.domain.timing import GOALS, Timing
+from carillon.domain.timing import GOALS, LATEST_MS, Timing
 
 NotBefore = Callable[[str, float], float | None]
 """The end of a recipient's quiet hours at a moment in Unix seconds; None outside of them."""
@@ -47,11 +47,12 @@ def chained(routes: Sequence[Route], timing: Timing, starts: float, quiet: NotBe
     if timing.until is None or timing.after_seconds is None:
         return tuple(routes)
     goal, after = timing.until, timing.after_seconds
+    waiting = {route.recipient_ref for route in routes if route.status is Status.PENDING}
     steps: dict[str, int] = {}
     times: dict[str, float] = {}
     found: list[Route] = []
     for route in routes:
-        if route.status is not Status.PENDING:
+        if route.status is not Status.PENDING and (route.skipped_by is None or route.recipient_ref in waiting):
             found.append(replace(route, goal=goal))
             continue
         step = steps[route.recipient_ref] = steps.get(route.recipient_ref, -1) + 1
@@ -63,7 +64,7 @@ def chained(routes: Sequence[Route], timing: Timing, starts: float, quiet: NotBe
             due = times[route.recipient_ref] + after
             held = quiet(route.recipient_ref, due)
             times[route.recipient_ref] = due if held is None else held
-        due_ms = round(times[route.recipient_ref] * 1000)
+        due_ms = min(round(times[route.recipient_ref] * 1000), LATEST_MS)
         found.append(
             replace(
                 route,

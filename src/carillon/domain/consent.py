@@ -63,6 +63,11 @@ class Categories(msgspec.Struct, frozen=True, kw_only=True):
         own = self.tenants.get(tenant_id or "", {}).get(name)
         return self.shared.get(name) if own is None else own
 
+    def longest_throttle(self) -> float:
+        """The longest time, in seconds, in which notifications of one category are counted."""
+        known = [one for group in (self.shared, *self.tenants.values()) for one in group.values()]
+        return max((one.throttle.seconds for one in known if one.throttle is not None), default=0.0)
+
 
 NO_CATEGORIES = Categories()
 

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _YEARLY, _ONCE = len("12-25"), len("2027-12-25")
+_LATEST_SECONDS = 253_402_300_800.0 - 3 * 86_400.0
 _MOST_ENDS = 800
 """A calendar of holidays all the year round is a mistake; more than two years are not waited for."""
 CONTACTS = {"email": "email", "phone": "sms", "pushToken": "push"}
@@ -63,7 +64,8 @@ def quiet_until(hours: QuietHours, unix_seconds: float) -> float | None:
     """The end of the quiet time that this moment lies in, holidays that follow included; None outside of it."""
     ends, moment = None, unix_seconds
     for _ in range(_MOST_ENDS):
-        end = _quiet_once(hours, moment)
+        # At the end of the last year that a date has, nobody's clock can be read.
+        end = _quiet_once(hours, moment) if moment < _LATEST_SECONDS else None
         if end is None:
             return ends
         ends = moment = end

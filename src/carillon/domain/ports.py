@@ -173,6 +173,10 @@ class UpkeepLedger(Protocol):
         """Delete at most `limit` old records whose routes are all terminal, and old malformed intents."""
         ...
 
+    async def prune_throttles(self, older_than: float, limit: int) -> int:
+        """Delete at most `limit` counts of throttles that nobody has added to for so long; returns their number."""
+        ...
+
     async def lost_tickets(self, after: int, limit: int) -> tuple[list[int], int | None]:
         """Of the next tickets of open routes, those that no claim would find, and the last one; None at the end."""
         ...

@@ -41,6 +41,16 @@ class KnownPerson(msgspec.Struct, frozen=True, kw_only=True):
         bare = [f"{kind}:{address}" for address in self.addresses for kind in ADDRESS_KINDS]
         return (self.recipient_ref, *(ref for ref in bare if ref != self.recipient_ref))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every id under which preferences are kept: the person's own, and those of the addresses."""
+        return (self.person, *(ref for ref in self.refs if ref != self.person and bare_address(ref)[0] is not None))
+
+    @property
+    def reached_at(self) -> tuple[str, ...]:
+        """Everything that a suppression may hold: the addresses, and the id, which is the address of an inbox."""
+        return tuple(dict.fromkeys((*self.addresses, self._name)))
+
     def owns(self, recipient_ref: str, address: str | None) -> bool:
         """Whether a route is this person's; a route to another user with the same address is not."""
         if recipient_ref == self.recipient_ref:

@@ -1,6 +1,7 @@
 """Digests: an accepted event waits in the digest of its person, and a loop tells each digest when it closes."""
 
 import asyncio
+import datetime as dt
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -49,6 +50,9 @@ def gathered(
     wish = intent.timing.digest
     if wish is None:
         return enrolment
+    if _waits_for_its_time(enrolment, now):
+        said = "digest: an event that waits in a digest has no scheduledFor; the window says when it is told"
+        raise BadIntent("VALIDATION_ERROR", said, field="scheduledFor")
     if not rules.gathers:
         said = "digest: the ledger of a blueprint with probes alone (http.surface) gathers nothing; send each event"
         raise BadIntent("VALIDATION_ERROR", said, field="digest")
@@ -67,6 +71,11 @@ def gathered(
         for route in enrolment.routes
     )
     return replace(enrolment, routes=routes, digests=tuple(entries))
+
+
+def _waits_for_its_time(enrolment: Enrolment, now: float) -> bool:
+    planned = enrolment.notification.scheduled_for_ms
+    return planned is not None and planned > now * 1000
 
 
 def _checked(intent: Intent, wish: DigestWish) -> int:
@@ -96,7 +105,9 @@ def _entry(
         audience=person.ref,
         channels=",".join(channels),
         key=wish.key,
-        closes_at_ms=round(window_end(wish.window, now, person.time_zone) * 1000),
+        closes_at_ms=max(
+            round(window_end(wish.window, now, person.time_zone) * 1000), enrolment.notification.scheduled_for_ms or 0
+        ),
         most=most,
         size=len(enrolment.notification.payload_json),
         intent_json=msgspec.json.encode(alone).decode(),
@@ -110,7 +121,7 @@ def throttled(intent: Intent, enrolment: Enrolment, rules: PlanRules, ids: Ids, 
     throttle = None if category is None else category.throttle
     if category is None or throttle is None or intent.synchronous or intent.timing.gathered:
         return enrolment
-    wish = DigestWish(f"{THROTTLE}:{category.name}", f"{throttle.seconds}s", MOST)
+    wish = DigestWish(_overflow_key(category.name, enrolment, now), f"{throttle.seconds}s", MOST)
     waiting = {route.recipient_ref for route in enrolment.routes if route.status is Status.PENDING}
     entries = [
         ThrottleEntry(
@@ -125,6 +136,14 @@ def throttled(intent: Intent, enrolment: Enrolment, rules: PlanRules, ids: Ids, 
         if person.ref in waiting
     ]
     return replace(enrolment, throttles=tuple(entries))
+
+
+def _overflow_key(category: str, enrolment: Enrolment, now: float) -> str:
+    """The digest of what is too much; what has a time of its own is told with others of that time alone."""
+    key, planned = f"{THROTTLE}:{category}", enrolment.notification.scheduled_for_ms
+    if planned is None or not _waits_for_its_time(enrolment, now):
+        return key
+    return f"{key} {dt.datetime.fromtimestamp(planned / 1000, dt.UTC).isoformat(timespec='milliseconds')}"
 
 
 class DigestCloser:

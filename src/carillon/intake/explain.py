@@ -28,6 +28,7 @@ from carillon.domain.suppressions import CLASSIFICATION, SuppressionTerms
 from carillon.domain.targets import TargetView, parts_of
 from carillon.domain.timing import COLLAPSED, EXPIRED, QUIET_HOURS, REACHED
 from carillon.intake.accept import Intake, key_conflict, refuse_queued_only
+from carillon.intake.erased import ErasedAddresses
 from carillon.intake.expected import (
     MOST_DIGESTS,
     Walk,
@@ -72,6 +73,7 @@ class Explainer:
         imagine: Imagine = unavailable,
         dice: tuple[float, float] = (LEAST, MOST),
         terms: SuppressionTerms = _USUAL_TERMS,
+        erased: ErasedAddresses | None = None,
     ) -> None:
         self._targets = targets or NoTargets()
         self._intake = intake
@@ -82,6 +84,7 @@ class Explainer:
         self._imagine = imagine
         self._dice = dice
         self._terms = terms
+        self._erased = erased
 
     async def explain(self, intent: Intent, mode: Mapping[str, Any]) -> Explanation:
         walk = Walk()
@@ -185,17 +188,17 @@ class Explainer:
         """Name the copies of an email that would not be written to."""
         message = None if route.message_json is None else msgspec.json.decode(route.message_json, type=Message)
         copies = () if message is None or message.mail is None else message.mail.copies
-        out = [
-            copy
-            for copy in copies
-            for spelled in {copy, copy.lower()}
-            if await self._ledger.suppression_in_force(route.channel, spelled, tenant_id, None) is not None
-        ]
+        out = [copy for copy in copies if await self._gets_no_copy(route.channel, copy, tenant_id)]
         if out:
             known = walk.detail("suppression") or {}
             walk.add(
                 "suppression", "stop" if known.get("suppressed") else "note", {**known, "leftOut": sorted(set(out))}
             )
+
+    async def _gets_no_copy(self, channel: str, address: str, tenant_id: str | None) -> bool:
+        if await self._ledger.suppression_in_force(channel, address, tenant_id, None) is not None:
+            return True
+        return self._erased is not None and await self._erased.hold(channel, address, tenant_id)
 
     async def _held_by(
         self, walk: Walk, channel: str, address: str, tenant_id: str | None, due_ms: int | None

@@ -26,7 +26,7 @@ from carillon.domain.people import (
     quiet_until,
 )
 from carillon.domain.ports import Clock
-from carillon.domain.timing import QUIET_HOURS
+from carillon.domain.timing import LATEST_MS, QUIET_HOURS
 
 
 def people(intent: Intent) -> list[str]:
@@ -140,7 +140,8 @@ def at_local_time(intent: Intent) -> Intent:
     zone = next((one.time_zone for one in intent.recipients), None) or "UTC"
     moment = dt.datetime.fromisoformat(said).replace(tzinfo=ZoneInfo(zone)).timestamp()
     timing = msgspec.structs.replace(intent.timing, local_time=None)
-    return msgspec.structs.replace(intent, scheduled_for_ms=max(0, round(moment * 1000)), timing=timing)
+    at_ms = min(max(0, round(moment * 1000)), LATEST_MS)
+    return msgspec.structs.replace(intent, scheduled_for_ms=at_ms, timing=timing)
 
 
 def _with_profile(recipient: Recipient, found: Mapping[str, Profile], asker: Profile | None) -> Recipient:

@@ -9,6 +9,7 @@ from carillon.domain.notifications import Enrolment
 from carillon.domain.store import Ask, Engine, Row, Steps
 from carillon.domain.timing import EXPIRED, Stop
 from carillon.ledger.rows import chosen
+from carillon.ledger.sealing import Codec
 
 _ROUNDS = 5
 FILTERS = ("tenant_id", "open", "before_us", "before_id")
@@ -78,6 +79,7 @@ class DigestStore:
     """Satisfies DigestLedger."""
 
     engine: Engine
+    _codec: Codec
 
     async def close_digests(self, limit: int, lease_seconds: float) -> list[DueDigest]:
         def steps() -> Steps[list[DueDigest]]:
@@ -101,7 +103,14 @@ class DigestStore:
         return [] if look is None else await self.engine.change(steps, repeatable=True)
 
     async def told_digest(self, digest_id: str, error: str | None) -> None:
-        await self.engine.write("digest_told", {"digest_id": digest_id, "error": error}, repeatable=True)
+        def steps() -> Steps[None]:
+            told = yield Ask("digest_told", {"digest_id": digest_id, "error": error})
+            if told and error is not None:
+                # Not the error itself: it may name an address, which a sealed ledger shows nowhere.
+                reason = f"digest {digest_id} could not be told: the digest has the reason"
+                yield Ask("digest_untold", {"digest_id": digest_id, "reason": reason})
+
+        await self.engine.change(steps, repeatable=True)
 
     async def digests(self, filters: dict[str, Any], limit: int, offset: int) -> tuple[list[Row], int]:
         """One page of digests, the newest first, and how many match."""
@@ -111,8 +120,12 @@ class DigestStore:
 
     async def person_digests(self, tenant_id: str | None, audience: str, limit: int) -> list[Row]:
         """The open digests of one person, the first to close first."""
-        asked = {"tenant_id": tenant_id or "", "audience": audience, "limit": limit}
-        return await self.engine.rows("open_digests_of_person", asked)
+        found: list[Row] = []
+        # Seals change the name of a bare address.
+        for name in self._codec.refs([audience]):
+            asked = {"tenant_id": tenant_id or "", "audience": name, "limit": limit}
+            found += await self.engine.rows("open_digests_of_person", asked)
+        return sorted(found, key=lambda row: (row["closes_at"], row["digest_id"]))[:limit]
 
     async def digest_contents(self, digest_id: str, limit: int) -> list[Row]:
         """One digest with its events, one row each, the oldest first; no row if there is no such digest."""

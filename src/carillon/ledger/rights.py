@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from carillon.domain.addresses import canonical
+from carillon.domain.addresses import canonical, unfit
 from carillon.domain.consent import bare_address
 from carillon.domain.notifications import Story
 from carillon.domain.rights import ERASURE, ErasedStep, KnownPerson, Pending, erased_mark
@@ -53,7 +53,8 @@ class RightsStore:
                 addresses |= set(json.loads(row["contacts_json"]).values())
         # Rows from before there was a canonical spelling have the given one.
         addresses |= {canonical("email", each) for each in addresses if each and "@" in each}
-        known = sorted(each for each in addresses if each and each != person)
+        # The id of a user is the address of the inbox alone, unless it is one of another channel by its looks.
+        known = sorted(each for each in addresses if each and (each != person or _is_address(each)))
         return KnownPerson(tenant_id=tenant_id, person=person, addresses=tuple(known))
 
     async def stories_of(self, person: KnownPerson, after: str) -> tuple[list[Story], str | None]:
@@ -72,6 +73,8 @@ class RightsStore:
         return [_own(person, story) for story in stories], until
 
     async def kept_of(self, person: KnownPerson, what: str) -> list[Row]:
+        if what == "audit_logs" and not _has_audit_logs(person):
+            return []
         values: dict[str, Row] = {
             "digests": {"tenant_id": person.tenant_id or "", "audiences": self._codec.refs(person.refs)},
             "stream_entries": {"user_id": log_of(person.tenant_id, person.person)},
@@ -110,7 +113,7 @@ class RightsStore:
     async def mark_suppressions(self, person: KnownPerson, salt: str) -> int:
         def steps() -> Steps[int]:
             found = 0
-            for address in person.addresses:
+            for address in person.reached_at:
                 found += len((yield Ask("mark_suppressions", self._hashed(person, salt, address))))
             return found
 
@@ -126,7 +129,7 @@ class RightsStore:
         for table, ask in self._rest(person, parts).items():
             removed[table] = len((yield ask))
         removed["suppressions_kept"] = 0
-        for address in person.addresses:
+        for address in person.reached_at:
             hashed = self._hashed(person, salt, address)
             yield Ask("forget_older_marks", {name: hashed[name] for name in ("mark", "address", "tenant_id")})
             kept = yield Ask("hash_suppressions", hashed)
@@ -142,8 +145,7 @@ class RightsStore:
         audience = {"tenant_id": tenant_id, "audiences": refs}
         asks = {"collapses": Ask("erase_collapses", audience)}
         if "api" in parts:
-            people = [person.person, *(ref for ref in person.refs if bare_address(ref)[0] is not None)]
-            whose = {"tenant_id": tenant_id, "people": [self._codec.person(each) for each in people]}
+            whose = {"tenant_id": tenant_id, "people": [self._codec.person(each) for each in person.names]}
             asks["preferences"] = Ask("erase_preferences", whose)
             asks["throttles"] = Ask("erase_throttles", audience)
             asks["digests"] = Ask("erase_digests", audience)
@@ -152,8 +154,7 @@ class RightsStore:
                 asks[table] = Ask(f"erase_{table}", {"user_id": user_id})
             ticket = {"user_id": person.person, "tenant_id": person.tenant_id}
             asks["stream_tickets"] = Ask("erase_stream_tickets", ticket)
-        if "audit" in parts and person.tenant_id is None:
-            # The push worker knows no tenants.
+        if "audit" in parts and _has_audit_logs(person):
             asks["audit_logs"] = Ask("erase_audit_logs", {"user_id": person.person})
         return asks
 
@@ -196,6 +197,15 @@ class RightsStore:
 
     def _addresses(self, person: KnownPerson) -> list[str | None]:
         return [self._codec.address(each) for each in person.addresses]
+
+
+def _is_address(text: str) -> bool:
+    return unfit("email", text) is None or unfit("sms", text) is None
+
+
+def _has_audit_logs(person: KnownPerson) -> bool:
+    """The push worker, whose they are, knows no tenants."""
+    return person.tenant_id is None
 
 
 def _window(after: str) -> Steps[str | None]:

@@ -1,5 +1,6 @@
 """Rows that a gate skipped, the same for every engine: evaluated again page by page."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from carillon.domain.digests import THROTTLE, is_full, recent
 from carillon.domain.ports import Signal
 from carillon.domain.skipped import SkippedPage, SkippedPlan
 from carillon.domain.store import Ask, Engine, Row, Steps
+from carillon.domain.timing import LATEST_MS
 from carillon.ledger.admin import is_stopped, noted
 from carillon.ledger.rows import chosen
 from carillon.ledger.throttles import kept_row, locked
@@ -78,11 +80,34 @@ class SkippedStore:
 
 
 def _redriven(free: Sequence[Row], plan: SkippedPlan) -> Steps[None]:
-    lines = [
-        {"notification_id": row["notification_id"], "route_id": row["route_id"], "due_ms": plan.due_ms(place)}
-        for place, row in enumerate(free)
-    ]
+    lines = [line for turn, channels in _chains(free) for line in _times(channels, plan.due_ms(turn))]
     yield Ask("redrive_skipped", {"unqueued": list(plan.unqueued), "instead": plan.instead}, lines)
+
+
+def _chains(free: Sequence[Row]) -> list[tuple[int, list[Row]]]:
+    """The routes, those of one person's chain together and in its order, each with the turn of the first."""
+    found: dict[tuple[str, str], tuple[int, list[Row]]] = {}
+    for turn, row in enumerate(free):
+        name = row["route_id"] if row["goal"] is None else f" {row['recipient_ref']}"
+        found.setdefault((row["notification_id"], name), (turn, []))[1].append(row)
+    for _, channels in found.values():
+        channels.sort(key=lambda row: (row["planned_ms"], row["route_id"]))
+    return list(found.values())
+
+
+def _times(channels: Sequence[Row], turn_ms: float) -> list[Row]:
+    """When each of these goes: not before its notification's time, and in a chain as far apart as it was planned."""
+    lines: list[Row] = []
+    for place, row in enumerate(channels):
+        behind = row["planned_ms"] - channels[0]["planned_ms"]
+        planned = min(max(turn_ms, row["scheduled_ms"] or 0.0) + behind, LATEST_MS)
+        expires = math.inf if row["expires_ms"] is None else max(row["expires_ms"], turn_ms)
+        step = None if len(channels) == 1 else place + (0 if row["last_step"] is None else row["last_step"] + 1)
+        lines.append(
+            {"notification_id": row["notification_id"], "route_id": row["route_id"], "step": step}
+            | {"due_ms": min(planned, expires), "planned_ms": planned}
+        )
+    return lines
 
 
 def _throttled(free: Sequence[Row], plan: SkippedPlan) -> Steps[list[tuple[str, str]]]:

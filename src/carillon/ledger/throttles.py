@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from carillon.domain.digests import THROTTLE, WAITS, ThrottleEntry, is_full, recent
 from carillon.domain.notifications import Enrolment, GatedRoute, Route, Status
 from carillon.domain.store import Ask, Engine, Row, Steps
+from carillon.ledger.sealing import Codec
 
 Key = tuple[str, str, str]
 """Tenant, audience and category."""
@@ -114,8 +115,11 @@ class ThrottleStore:
     """The part of LookupLedger about throttles."""
 
     engine: Engine
+    _codec: Codec
 
     async def throttle_times(self, tenant_id: str | None, audience: str, category: str) -> list[int]:
         """The last times of notifications of this category to this person, in Unix milliseconds."""
-        row = await self.engine.one("throttle_times", _place((tenant_id or "", audience, category)))
-        return [] if row is None else _read_times(row["times_json"])
+        # Seals change the name of a bare address.
+        keys = [_place((tenant_id or "", name, category)) for name in self._codec.refs([audience])]
+        rows = [await self.engine.one("throttle_times", key) for key in keys]
+        return sorted(at for row in rows if row is not None for at in _read_times(row["times_json"]))

@@ -178,11 +178,17 @@ class UpkeepStore:
         malformed = await self.engine.write(
             "prune_malformed", {"older_than_seconds": malformed_older_than, "limit": limit}, repeatable=True
         )
-        for statement in ("prune_receipts", "prune_digests", "prune_throttles") if "api" in parts else ():
+        for statement in ("prune_receipts", "prune_digests") if "api" in parts else ():
             await self.engine.write(statement, old, repeatable=True)
         await self.engine.write("prune_suppressions", repeatable=True)
         await self.engine.write("prune_collapses", old, repeatable=True)
         return records, len(malformed)
+
+    async def prune_throttles(self, older_than: float, limit: int) -> int:
+        if "api" not in {row["part"] for row in await self.engine.rows("parts_applied")}:
+            return 0
+        old = {"older_than_seconds": older_than, "limit": limit}
+        return len(await self.engine.write("prune_throttles", old, repeatable=True))
 
     async def lost_tickets(self, after: int, limit: int) -> tuple[list[int], int | None]:
         rows = await self.engine.rows("lost_tickets", {"after": after, "limit": limit})

@@ -25,6 +25,8 @@ class RetentionRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     record_seconds: float = 720 * 3600.0
     malformed_seconds: float = 2160 * 3600.0
     audit_seconds: float = 2160 * 3600.0
+    throttle_seconds: float = 0.0
+    """The longest time of a throttle: its counts are kept for so long, also where records are not."""
     batch: int = 500
     pause_seconds: float = 0.05
     """The pause between batches, so that pruning many old rows does not slow down new ones."""
@@ -53,6 +55,9 @@ class Retention:
                 records, malformed = records + batch[0], malformed + batch[1]
                 if not any(batch):
                     break
+                await self._clock.sleep(rules.pause_seconds)
+            counts = max(rules.record_seconds, rules.throttle_seconds)
+            while await self._ledger.prune_throttles(counts, rules.batch) == rules.batch:
                 await self._clock.sleep(rules.pause_seconds)
         finally:
             pruned = Pruned(records=records, malformed_intents=malformed)

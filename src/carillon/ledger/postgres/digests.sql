@@ -84,13 +84,15 @@ WHERE r.notification_id = given.notification_id AND r.status = 'skipped' AND r.l
 
 -- name: digest_replaced
 -- Runs in the transaction of `enrol`. Race: the digest closes at this moment. It keeps its events, and their stories stay.
+--   taken_until             a digest that is full and that nobody has taken yet loses its event like an open one.
 UPDATE routes r SET last_error_classification = given.gate, last_error_message = given.reason, updated_at = clock_timestamp()
 FROM unnest(:notification_id::text[], :gate::text[], :reason::text[]) AS given (notification_id, gate, reason)
 WHERE r.notification_id = given.notification_id
   -- if api
   AND EXISTS (
       SELECT FROM digest_members m JOIN digests d ON d.digest_id = m.digest_id
-      WHERE m.notification_id = r.notification_id AND d.audience = r.recipient_ref AND d.closed_at IS NULL)
+      WHERE m.notification_id = r.notification_id AND d.audience = r.recipient_ref
+        AND d.told_at IS NULL AND d.taken_until IS NULL)
   -- else
   AND FALSE
   -- end
@@ -98,7 +100,15 @@ WHERE r.notification_id = given.notification_id
 
 -- name: digest_told
 UPDATE digests SET told_at = clock_timestamp(), error = :error, taken_until = NULL
-WHERE digest_id = :digest_id AND told_at IS NULL;
+WHERE digest_id = :digest_id AND told_at IS NULL
+RETURNING digest_id;
+
+-- name: digest_untold
+-- The stories of its events name no digest that does not exist.
+UPDATE routes r SET last_error_message = :reason, updated_at = clock_timestamp()
+FROM digest_members m JOIN digests d ON d.digest_id = m.digest_id
+WHERE m.digest_id = :digest_id AND r.notification_id = m.notification_id AND r.recipient_ref = d.audience
+  AND r.status = 'skipped' AND r.last_error_classification = 'digest';
 
 -- name: digests
 WITH matching AS MATERIALIZED (

@@ -211,7 +211,8 @@ SELECT n.notification_id, n.producer, n.idempotency_key, n.request_fingerprint,
                    'gate', r.last_error_classification, 'because', r.last_error_message) ORDER BY r.route_id)::text
         FROM routes r
         WHERE r.notification_id = n.notification_id AND r.status = 'skipped'
-          AND r.last_error_classification NOT IN ('skipped', 'suppressed', 'cancelled', 'reached')
+          AND (r.last_error_classification IN ('category', 'throttle')
+               OR (r.last_error_classification = 'suppressed' AND r.suppression_id IS NULL))
        ) AS gated_json
 FROM found JOIN records n ON n.notification_id = found.notification_id;
 

@@ -9,11 +9,15 @@
 --   SKIP LOCKED             of two operators, the second redrives others, and none twice; retention keeps what is locked.
 SELECT r.notification_id, r.route_id, r.channel, r.recipient_ref, r.last_error_classification AS gate,
        round(date_part('epoch', r.skipped_at) * 1000000)::bigint AS skipped_us,
-       n.tenant_id, n.category,
+       n.tenant_id, n.category, date_part('epoch', n.scheduled_for) * 1000 AS scheduled_ms,
+       date_part('epoch', n.expires_at) * 1000 AS expires_ms, r.goal, date_part('epoch', r.budget_since) * 1000 AS planned_ms,
+       CASE WHEN r.goal IS NOT NULL THEN (
+           SELECT max(o.step) FROM routes o WHERE o.notification_id = r.notification_id AND o.recipient_ref = r.recipient_ref
+       ) END AS last_step,
        EXISTS (
            SELECT FROM suppressions s
            WHERE s.channel = r.channel AND s.address = r.address AND s.tenant_id IN ('', n.tenant_id)
-             AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())) AS suppressed,
+             AND (s.expires_at IS NULL OR s.expires_at > greatest(clock_timestamp(), n.scheduled_for))) AS suppressed,
        -- if api
        (SELECT json_build_object('channels', p.channels_json::json, 'categories', p.categories_json::json)::text
         FROM preferences p
@@ -45,12 +49,15 @@ FOR KEY SHARE OF n SKIP LOCKED;
 -- Runs under the locks that `skipped` took.
 --   attempt_count           a fresh budget, as of a dead letter.
 --   last_error_...          stay: a redrive that is stopped leaves the route skipped by the gate that skipped it.
+--   planned_ms              a route whose own time is still to come waits for it; what expires before is due when it expires.
+--   step                    the place in the chain of its person, where several of its channels go again.
 UPDATE routes r
 SET status = 'pending', attempt_count = 0, provider_since = 0, skipped_at = NULL,
     lane = CASE WHEN r.lane = ANY (:unqueued::smallint[]) THEN :instead::smallint ELSE r.lane END,
-    next_attempt_at = to_timestamp(given.due_ms / 1000.0), budget_since = to_timestamp(given.due_ms / 1000.0), turn = NULL,
-    updated_at = clock_timestamp()
-FROM unnest(:notification_id::text[], :route_id::text[], :due_ms::float8[]) AS given (notification_id, route_id, due_ms)
+    next_attempt_at = to_timestamp(given.due_ms / 1000.0), budget_since = to_timestamp(given.planned_ms / 1000.0), turn = NULL,
+    step = coalesce(given.step, r.step), updated_at = clock_timestamp()
+FROM unnest(:notification_id::text[], :route_id::text[], :due_ms::float8[], :planned_ms::float8[], :step::smallint[])
+    AS given (notification_id, route_id, due_ms, planned_ms, step)
 WHERE r.notification_id = given.notification_id AND r.route_id = given.route_id AND r.status = 'skipped'
 RETURNING r.notification_id, r.route_id;
 

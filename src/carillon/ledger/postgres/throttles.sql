@@ -42,4 +42,5 @@ UPDATE throttles t SET times_json = (
 DELETE FROM throttles WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM throttles
     WHERE updated_at < clock_timestamp() - (:older_than_seconds::float8 + 3600) * interval '1 second'
-    ORDER BY updated_at LIMIT :limit));
+    ORDER BY updated_at LIMIT :limit))
+RETURNING category;

@@ -81,7 +81,8 @@ WHERE (NOT still.gathered OR n.stopped IS NULL) AND n.notification_id > :after
   AND (:user_id::text IS NULL OR n.user_id = :user_id)
   AND (:notification_type::text IS NULL OR n.notification_type = :notification_type)
   AND (:origin::text IS NULL OR n.origin = :origin)
-  AND (:channel::text IS NULL OR still.channel = :channel)
+  AND (:channel::text IS NULL OR still.channel = :channel
+       OR (still.gathered AND :channel = ANY (string_to_array(still.channel, ','))))
   AND (:accepted_after_ms::float8 IS NULL OR n.accepted_at >= to_timestamp(:accepted_after_ms / 1000.0))
   AND (:accepted_before_ms::float8 IS NULL OR n.accepted_at < to_timestamp(:accepted_before_ms / 1000.0))
 GROUP BY n.notification_id

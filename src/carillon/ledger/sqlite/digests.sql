@@ -61,19 +61,29 @@ UPDATE routes SET last_error_classification = :gate, last_error_message = :reaso
 WHERE notification_id = :notification_id AND status = 'skipped' AND last_error_classification = 'digest';
 
 -- name: digest_replaced
+--   taken_until             a digest that is full and that nobody has taken yet loses its event like an open one.
 UPDATE routes SET last_error_classification = :gate, last_error_message = :reason, updated_at = :now
 WHERE notification_id = :notification_id
   -- if api
   AND EXISTS (
       SELECT 1 FROM digest_members m JOIN digests d ON d.digest_id = m.digest_id
-      WHERE m.notification_id = routes.notification_id AND d.audience = routes.recipient_ref AND d.closed_at IS NULL)
+      WHERE m.notification_id = routes.notification_id AND d.audience = routes.recipient_ref
+        AND d.told_at IS NULL AND d.taken_until IS NULL)
   -- else
   AND FALSE
   -- end
   AND status = 'skipped' AND last_error_classification = 'digest';
 
 -- name: digest_told
-UPDATE digests SET told_at = :now, error = :error, taken_until = NULL WHERE digest_id = :digest_id AND told_at IS NULL;
+UPDATE digests SET told_at = :now, error = :error, taken_until = NULL WHERE digest_id = :digest_id AND told_at IS NULL
+RETURNING digest_id;
+
+-- name: digest_untold
+-- The stories of its events name no digest that does not exist.
+UPDATE routes SET last_error_message = :reason, updated_at = :now
+WHERE notification_id IN (SELECT m.notification_id FROM digest_members m WHERE m.digest_id = :digest_id)
+  AND recipient_ref = (SELECT d.audience FROM digests d WHERE d.digest_id = :digest_id)
+  AND status = 'skipped' AND last_error_classification = 'digest';
 
 -- name: digests
 WITH matching AS MATERIALIZED (

@@ -8,11 +8,14 @@
 --   stopped                 a notification that was cancelled or replaced since stays so.
 SELECT r.notification_id, r.route_id, r.channel, r.recipient_ref, r.last_error_classification AS gate,
        r.skipped_at * 1000 AS skipped_us,
-       n.tenant_id, n.category,
+       n.tenant_id, n.category, n.scheduled_for AS scheduled_ms, n.expires_at AS expires_ms, r.goal, r.budget_since AS planned_ms,
+       CASE WHEN r.goal IS NOT NULL THEN (
+           SELECT max(o.step) FROM routes o WHERE o.notification_id = r.notification_id AND o.recipient_ref = r.recipient_ref
+       ) END AS last_step,
        EXISTS (
            SELECT 1 FROM suppressions s
            WHERE s.channel = r.channel AND s.address = r.address AND s.tenant_id IN ('', n.tenant_id)
-             AND (s.expires_at IS NULL OR s.expires_at > :now)) AS suppressed,
+             AND (s.expires_at IS NULL OR s.expires_at > max(:now, coalesce(n.scheduled_for, 0)))) AS suppressed,
        -- if api
        (SELECT json_object('channels', json(p.channels_json), 'categories', json(p.categories_json))
         FROM preferences p
@@ -41,10 +44,13 @@ LIMIT :limit;
 -- Runs in the transaction of `skipped`.
 --   attempt_count           a fresh budget, as of a dead letter.
 --   last_error_...          stay: a redrive that is stopped leaves the route skipped by the gate that skipped it.
+--   planned_ms              a route whose own time is still to come waits for it; what expires before is due when it expires.
+--   step                    the place in the chain of its person, where several of its channels go again.
 UPDATE routes
 SET status = 'pending', attempt_count = 0, provider_since = 0, skipped_at = NULL,
     lane = CASE WHEN lane IN (SELECT value FROM json_each(:unqueued)) THEN :instead ELSE lane END,
-    next_attempt_at = CAST(round(:due_ms) AS INTEGER), budget_since = CAST(round(:due_ms) AS INTEGER), turn = NULL, updated_at = :now
+    next_attempt_at = CAST(round(:due_ms) AS INTEGER), budget_since = CAST(round(:planned_ms) AS INTEGER), turn = NULL,
+    step = coalesce(:step, step), updated_at = :now
 WHERE notification_id = :notification_id AND route_id = :route_id AND status = 'skipped'
 RETURNING notification_id, route_id;
 

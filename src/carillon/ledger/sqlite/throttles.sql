@@ -28,4 +28,5 @@ UPDATE throttles SET times_json = (
 -- An hour later than asked for: a row may have counted for so long after it says so.
 DELETE FROM throttles WHERE rowid IN (
     SELECT t.rowid FROM throttles t WHERE t.updated_at < :now - CAST((:older_than_seconds + 3600) * 1000 AS INTEGER)
-    ORDER BY t.updated_at LIMIT :limit);
+    ORDER BY t.updated_at LIMIT :limit)
+RETURNING category;

@@ -60,7 +60,8 @@ WHERE (NOT still.gathered OR n.stopped IS NULL) AND n.notification_id > :after
   AND (:user_id IS NULL OR n.user_id = :user_id)
   AND (:notification_type IS NULL OR n.notification_type = :notification_type)
   AND (:origin IS NULL OR n.origin = :origin)
-  AND (:channel IS NULL OR still.channel = :channel)
+  AND (:channel IS NULL OR still.channel = :channel
+       OR (still.gathered AND instr(',' || still.channel || ',', ',' || :channel || ',') > 0))
   AND (:accepted_after_ms IS NULL OR n.accepted_at >= :accepted_after_ms)
   AND (:accepted_before_ms IS NULL OR n.accepted_at < :accepted_before_ms)
 GROUP BY n.notification_id

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from carillon.domain.admin import AdminAction, AdminLedger
+from carillon.domain.consent import person_spellings
 from carillon.domain.errors import ArchiveUnavailable, LedgerUnavailable
 from carillon.domain.events import Trouble
 from carillon.domain.people import PreferenceLedger
@@ -109,12 +110,14 @@ async def exported(ledger: PeopleLedger, tenant_id: str | None, person_id: str) 
 async def _things(ledger: PeopleLedger, person: KnownPerson) -> AsyncIterator[dict[str, Any]]:
     tenant_id, parts = person.tenant_id, await ledger.parts()
     yield {"what": "person", "id": person.person, "tenantId": tenant_id, "addresses": list(person.addresses)}
-    held = (await ledger.preferences([(tenant_id, person.person)]))[0] if "api" in parts else None
-    if held is not None:
-        yield {"what": "preferences", **_camel(msgspec.to_builtins(held))}
-    for address in person.addresses:
+    whose = _spelled(person.names) if "api" in parts else []
+    for held in await ledger.preferences([(tenant_id, name) for name in whose]):
+        if held is not None:
+            yield {"what": "preferences", **_camel(msgspec.to_builtins(held))}
+    for address in person.reached_at:
         asked = {"address": address, "tenant_id": tenant_id or ""}
-        rows, _ = await ledger.suppressions(asked, _MOST_SUPPRESSIONS, 0)
+        inbox = {} if address in person.addresses else {"channel": "inApp"}
+        rows, _ = await ledger.suppressions(asked | inbox, _MOST_SUPPRESSIONS, 0)
         for row in rows:
             yield {"what": "suppression", **_camel({name: row[name] for name in row if name != "total"})}
     for table, part in _KEPT.items():
@@ -126,6 +129,16 @@ async def _things(ledger: PeopleLedger, person: KnownPerson) -> AsyncIterator[di
         for story in stories:
             view = notification_view(story, ("attempts", "message"))
             yield {"what": "notification", **msgspec.to_builtins(view)}
+
+
+def _spelled(names: Iterable[str]) -> list[str]:
+    """Each name once: asked for in another spelling than the canonical one, it is found under both."""
+    found: dict[str, str] = {}
+    for name in names:
+        kept = person_spellings(name)[0]
+        if kept not in found or name != kept:
+            found[kept] = name
+    return list(found.values())
 
 
 def _camel(row: Mapping[str, Any]) -> dict[str, Any]:
