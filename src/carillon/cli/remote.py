@@ -6,7 +6,8 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from http.client import HTTPException, InvalidURL
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,6 +66,7 @@ TokenFile = Annotated[
     typer.Option("--token-file", envvar="CARILLON_TOKEN_FILE", help="A file that holds the token; - reads stdin."),
 ]
 _STDIN = "-"
+_ADVICE = "is `carillon serve` running there? --url names another address"
 
 
 class RemoteFailed(CarillonError):
@@ -115,10 +117,10 @@ class Remote(msgspec.Struct, frozen=True):
 
     def events(self, path: str) -> Iterator[dict[str, Any]]:
         """The data of server-sent events as they arrive; ends when the server closes the stream."""
-        with _opened(f"{self.url}{path}", self._headers, None) as answer:
+        with _answering(self.url), _opened(f"{self.url}{path}", self._headers, None) as answer:
             for line in answer:
                 if line.startswith(b"data: "):
-                    yield json.loads(line.removeprefix(b"data: "))
+                    yield _document(line.removeprefix(b"data: "), self.url)
 
     @property
     def _headers(self) -> dict[str, str]:
@@ -127,8 +129,9 @@ class Remote(msgspec.Struct, frozen=True):
 
 def call(url: str, headers: dict[str, str], body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Send one request and decode the JSON of its answer."""
-    with _opened(url, headers, None if body is None else json.dumps(body).encode()) as answer:
-        return dict(json.load(answer))
+    content = None if body is None else json.dumps(body).encode()
+    with _answering(url), _opened(url, headers, content) as answer:
+        return _document(answer.read(), url)
 
 
 def _opened(url: str, headers: dict[str, str], content: bytes | None) -> Any:  # noqa: ANN401 - an answer to be read
@@ -140,13 +143,35 @@ def _opened(url: str, headers: dict[str, str], content: bytes | None) -> Any:  #
         failed = RemoteFailed(_reason(error.code, body) + _advice(error.code, headers))
         failed.status, failed.body = error.code, body
         raise failed from None
+
+
+@contextmanager
+def _answering(url: str) -> Iterator[None]:
+    """Say in words why there is no answer, or only the beginning of one."""
+    try:
+        yield
     except OSError as error:
         # urllib wraps what happened; its own words say nothing to a person.
         said = error.reason if isinstance(error, urllib.error.URLError) else error
         why = said.strerror or said if isinstance(said, OSError) else said
-        server = "/".join(url.split("/", 3)[:3])
-        advice = "is `carillon serve` running there? --url names another address"
-        raise RemoteFailed(f"no answer from {server}: {why}; {advice}") from None
+    except HTTPException as error:
+        # The connection ended in the middle, or what listens there speaks no HTTP.
+        why = error if isinstance(error, InvalidURL) else "it ended without a whole answer"
+    else:
+        return
+    raise RemoteFailed(f"no answer from {_server(url)}: {why}; {_ADVICE}") from None
+
+
+def _document(text: bytes, url: str) -> dict[str, Any]:
+    with suppress(ValueError):
+        found = json.loads(text)
+        if isinstance(found, dict):
+            return found
+    raise RemoteFailed(f"{_server(url)} does not answer as Carillon does; {_ADVICE}")
+
+
+def _server(url: str) -> str:
+    return "/".join(url.split("/", 3)[:3])
 
 
 def _object(error: urllib.error.HTTPError) -> dict[str, Any] | None:
