@@ -13,6 +13,7 @@ const HOUR = 3_600_000;
 const RANGES = { "1h": ["1 h", HOUR], "24h": ["24 h", 24 * HOUR], "7d": ["7 d", 168 * HOUR] };
 const DIMENSIONS = ["channel", "provider", "template", "tenant"];
 const FAILING = 0.2;
+const PATIENCE_MS = 300;
 const MOODS = { breaker_open: "bad", breaker_closed: "good" };
 
 export async function render(main, shell) {
@@ -21,6 +22,8 @@ export async function render(main, shell) {
   const charts = { ended: chart("Accepted, delivered, failed and skipped over the time"), calls: chart("Average and slowest call that delivered, over the time") };
   const [asking, charting] = [newest(), newest()];
   let known = null;
+  let counting = null;
+  const cleared = (sentence) => { for (const one of Object.values(charts)) one.clear(sentence); };
   const draw = async () => {
     const still = asking();
     const [drawn, about] = [charting(), JSON.stringify(state)];
@@ -39,13 +42,19 @@ export async function render(main, shell) {
     top(known);
     charted.then((history) => {
       if (!due()) return;
+      clearTimeout(counting);
       known = history;
       top(history);
       plot(charts, history);
       refill(places.groups, groups(history, state, pick));
     }, (error) => {
-      // Said where it is about, and not again with every tick.
-      if (due()) refill(places.groups, card("What ended in this time", empty(`${error.message[0].toUpperCase()}${error.message.slice(1)}`)));
+      // Where the server is away, a bar above the page says so, and the charts are those of before.
+      if (!due() || error.status === 0 || error.status >= 500) return;
+      clearTimeout(counting);
+      known = { refused: true };
+      top(known);
+      cleared("No chart.");
+      refill(places.groups, card("What ended in this time", empty(`${error.message[0].toUpperCase()}${error.message.slice(1)}.`)));
     });
     // Where this process lists no providers, it still uses some.
     const beside = shell.surface.pages.includes("providers") ? h("div", { class: "two" }, lanes(overview.lanes), carriers(providers.items)) : lanes(overview.lanes);
@@ -54,8 +63,10 @@ export async function render(main, shell) {
   };
   const choose = (change, typed = false) => {
     Object.assign(state, change);
-    // The figures of another time would stand there under the name of this one.
+    // The figures of another time would stand there under the name of this one; where counting is fast, nothing flickers.
     known = null;
+    clearTimeout(counting);
+    counting = setTimeout(() => cleared("Counting…"), PATIENCE_MS);
     shell.keep(state.range === "1h" && state.by === "channel" && !state.name ? {} : state);
     // A date is typed in parts: the field must stay until the last of them.
     if (!typed) refill(places.when, times(state, choose));
@@ -68,7 +79,7 @@ export async function render(main, shell) {
     h("div", { class: "row" }, places.when), h("div", { class: "two" }, card("Throughput", charts.ended), card("Time of one call", charts.calls)),
     places.groups, places.bottom));
   // The charts know their width only now.
-  plot(charts, known);
+  if (!known?.refused) plot(charts, known);
   let waiting = null;
   // The verdict of an hour ago must not stand there in green.
   const sick = (error) => refill(places.verdict, unknown(error));
@@ -76,7 +87,7 @@ export async function render(main, shell) {
   shell.onTick(soon);
   shell.keys({ 1: ["the last hour", () => choose({ range: "1h" })], 2: ["the last day", () => choose({ range: "24h" })], 3: ["the last week", () => choose({ range: "7d" })] });
   const poll = setInterval(soon, 10_000);
-  return () => { clearInterval(poll); clearTimeout(waiting); };
+  return () => { clearInterval(poll); clearTimeout(waiting); clearTimeout(counting); };
 }
 
 function chosen(query) {
@@ -138,6 +149,7 @@ function figures(overview, history, state, pages) {
   const within = RANGES[state.range]?.[0] ?? "this time";
   const delta = (name) => {
     if (!history) return "…";
+    if (history.refused) return "";
     const now = history.totals[name];
     const before = history.before[name];
     if (!now && !before) return `none in ${within}`;
