@@ -248,6 +248,16 @@ async def test_an_export_that_is_under_way_does_not_begin_again(console: Console
     assert asked == 1
 
 
+async def test_what_is_not_there_leads_to_what_is(console: Console) -> None:
+    page = await console.open(f"notifications/{uuid.uuid4()}")
+    await expect(page.locator("main h1")).to_have_text("Not found")
+    await expect(page.get_by_text("There is no notification with this id.")).to_be_visible()
+    await page.get_by_role("link", name="All notifications").click()
+    await expect(page.get_by_label("Search", exact=True)).to_be_visible()
+    # The browser reports every refused request by itself.
+    console.complaints.clear()
+
+
 @pytest.mark.req("P-1156")
 async def test_a_server_with_too_much_to_do_makes_a_page_old(console: Console) -> None:
     page = await console.open("suppressions")

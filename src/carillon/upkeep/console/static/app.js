@@ -2,7 +2,7 @@
 
 import { ask, follow, forgetTroubles, onTrouble, Problem, remember, token } from "./lib/api.js";
 import { age, card, empty, fill, h, head, loading, toast } from "./lib/dom.js";
-import { moment } from "./lib/format.js";
+import { moment, sentence } from "./lib/format.js";
 import * as keys from "./lib/keys.js";
 import { icon, links, PAGES, titleOf } from "./lib/pages.js";
 
@@ -129,11 +129,6 @@ function nothing(absent) {
   return why ? sentence(why.replace("this page needs", "the pages need")) : "This token may not see any page: use an administrator's token.";
 }
 
-/** A reason as a sentence of its own. */
-function sentence(words) {
-  return `${words[0].toUpperCase()}${words.slice(1)}.`;
-}
-
 /** A page that redraws itself would go on showing what was true an hour ago. */
 function old(trouble) {
   const place = document.getElementById("old");
@@ -148,9 +143,12 @@ function old(trouble) {
 }
 
 function broken(error, again) {
-  const said = error instanceof Problem && error.status ? error.message : "This page could not be loaded. Is Carillon running?";
+  const said = error instanceof Problem && error.status ? sentence(error.message) : "This page could not be loaded. Is Carillon running?";
   if (!(error instanceof Problem)) console.warn(error);
-  instead(head("Not loaded"), empty(said, h("button", { type: "button", text: "Try again", onclick: again })));
+  const [page] = address().path.split("/");
+  // What is not there comes by no second try: the list shows what is.
+  const further = error.status === 404 && surface?.pages.includes(page) ? h("a", { class: "button", href: `#/${page}`, text: `All ${titleOf(page).toLowerCase()}` }) : h("button", { type: "button", text: "Try again", onclick: again });
+  instead(head(error.status === 404 ? "Not found" : "Not loaded"), empty(said, further));
   // Nobody needs to press a key until the server is back.
   clearTimeout(retrying);
   if (error instanceof Problem && (error.status === 0 || error.status >= 500)) retrying = setTimeout(again, POLL_MS);

@@ -60,6 +60,11 @@ export function local(value, length = "YYYY-MM-DDThh:mm".length) {
   return isNaN(at) ? "" : new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, length);
 }
 
+/** What a server said, as a sentence. */
+export function sentence(words) {
+  return `${words[0]?.toUpperCase() ?? ""}${words.slice(1)}${/[.!?…]$/.test(words) ? "" : "."}`;
+}
+
 /** 1 dead letter, 2 dead letters. */
 export function many(count, one, more = `${one}s`) {
   return `${number(count)} ${count === 1 ? one : more}`;

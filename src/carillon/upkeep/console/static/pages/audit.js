@@ -2,6 +2,7 @@
 
 import { ask } from "../lib/api.js";
 import { card, counted, empty, fill, h, head, loading, say, table, when } from "../lib/dom.js";
+import { sentence } from "../lib/format.js";
 import { field, given, newest, none, pager, recall, refill, standing } from "../lib/forms.js";
 
 const SIZE = 50;
@@ -34,7 +35,7 @@ export async function render(main, shell) {
     fill(form.querySelector("datalist"), [...new Set(found.items.map((one) => one.action))].toSorted().map((value) => h("option", { value })));
     refill(rows, shown(found.items, state), pager({ ...found, totalCount: null }, state, () => load().catch(failed)));
   };
-  const failed = (error) => fill(rows, empty(error.message));
+  const failed = (error) => fill(rows, empty(sentence(error.message)));
   form.onsubmit = (event) => {
     event.preventDefault();
     shell.keep(given(form));

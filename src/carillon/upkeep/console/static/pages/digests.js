@@ -3,7 +3,7 @@
 import { ask } from "../lib/api.js";
 import { badge, card, counted, empty, fill, h, head, loading, num, say, table, when } from "../lib/dom.js";
 import { choice, given, newest, none, pager, recall, refill, standing } from "../lib/forms.js";
-import { number } from "../lib/format.js";
+import { number, sentence } from "../lib/format.js";
 import { whereIs } from "../lib/pages.js";
 
 const SIZE = 50;
@@ -29,7 +29,7 @@ async function list(main, shell) {
     state.found = found;
     refill(rows, shown(found.items, form.elements.open.value, state), pager({ ...found, totalCount: null }, state, () => load().catch(failed)));
   };
-  const failed = (error) => fill(rows, empty(error.message));
+  const failed = (error) => fill(rows, empty(sentence(error.message)));
   form.onchange = () => {
     shell.keep({ open: form.elements.open.value || "all" });
     state.go();

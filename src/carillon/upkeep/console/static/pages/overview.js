@@ -5,7 +5,7 @@ import { calling } from "../lib/calling.js";
 import { bar, chart } from "../lib/charts.js";
 import { badge, card, empty, fill, h, head, loading, num, table, titled, toast, when } from "../lib/dom.js";
 import { newest, refill } from "../lib/forms.js";
-import { local, millis, moment, number, percent, span } from "../lib/format.js";
+import { local, millis, moment, number, percent, sentence, span } from "../lib/format.js";
 import { lately } from "../lib/recent.js";
 import { unknown, verdict } from "../lib/verdict.js";
 
@@ -54,7 +54,7 @@ export async function render(main, shell) {
       known = { refused: true };
       top(known);
       cleared("No chart.");
-      refill(places.groups, card("What ended in this time", empty(`${error.message[0].toUpperCase()}${error.message.slice(1)}.`)));
+      refill(places.groups, card("What ended in this time", empty(sentence(error.message))));
     });
     // Where this process lists no providers, it still uses some.
     const beside = shell.surface.pages.includes("providers") ? h("div", { class: "two" }, lanes(overview.lanes), carriers(providers.items)) : lanes(overview.lanes);

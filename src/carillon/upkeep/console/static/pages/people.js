@@ -4,7 +4,7 @@ import { ask, spelled, token } from "../lib/api.js";
 import { confirm } from "../lib/dialog.js";
 import { badge, card, copies, counted, empty, fill, h, head, num, say, table, titled, toast, when } from "../lib/dom.js";
 import { field, given, refill } from "../lib/forms.js";
-import { many, number } from "../lib/format.js";
+import { many, number, sentence } from "../lib/format.js";
 import { lift } from "../lib/lifting.js";
 import { whereIs } from "../lib/pages.js";
 import { chosen, wishes } from "../lib/person-wishes.js";
@@ -37,7 +37,7 @@ function search(main, shell) {
     shell.keep({ who, tenant });
     fill(found, h("p", { class: "quiet", text: "Looking…" }));
     const turn = ++asked;
-    const shown = await matches(who, tenant ?? "").catch((error) => empty(error.message));
+    const shown = await matches(who, tenant ?? "").catch((error) => empty(sentence(error.message)));
     // Somebody else was looked up meanwhile.
     if (turn !== asked) return;
     fill(found, shown);
