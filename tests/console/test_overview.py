@@ -143,7 +143,11 @@ async def test_an_open_breaker_of_a_failing_provider_is_one_sentence_and_its_pro
 
 
 async def test_a_long_name_in_the_verdict_fits_a_phone(console: Console) -> None:
-    pause = {"scope": "template", "name": "a-template-with-a-long-name.of.several.parts.for.the.campaign", "reason": "x"}
+    pause = {
+        "scope": "template",
+        "name": "a-template-with-a-long-name.of.several.parts.for.the.campaign",
+        "reason": "x",
+    }
     override = {"X-Admin-Override": "true"}
     await console.ask("POST", "/api/v1/admin/pauses", pause, **override)
     try:

@@ -21,7 +21,10 @@ pytestmark = pytest.mark.req("P-1151")
 
 PAGE = b"<!doctype html><title>Somebody's shop</title>"
 ANSWERS = {
-    "a web page": (b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(PAGE), PAGE), "does not answer as Carillon"),
+    "a web page": (
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(PAGE), PAGE),
+        "does not answer as Carillon",
+    ),
     "a list": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "does not answer as Carillon"),
     "no web server": (b"-ERR unknown command 'GET'\r\n", "it ended without a whole answer"),
     "half": (b'HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{"items": [', "it ended without a whole answer"),

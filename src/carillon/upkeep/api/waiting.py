@@ -163,7 +163,9 @@ def _times(body: WaitingTimes, now: float) -> WaitingChange:
 async def record(ledger: AdminLedger, action: str, detail: dict[str, Any], actor: str, reach: Reach | None) -> None:
     """Who did it, in the audit trail."""
     tenant_id, subject = None if reach is None else reach.tenant_id, detail["filters"].get("notification_id")
-    await ledger.note_action(AdminAction(actor=actor, action=action, tenant_id=tenant_id, subject=subject, detail=detail))
+    await ledger.note_action(
+        AdminAction(actor=actor, action=action, tenant_id=tenant_id, subject=subject, detail=detail)
+    )
 
 
 def _reply(found: WaitingCount) -> Reply:
