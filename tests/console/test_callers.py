@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import jwt
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from tests.support.process import Program
 
@@ -60,6 +60,33 @@ async def test_an_administrator_of_one_tenant(browser: Browser, program: Program
     await page.get_by_label("Reason").fill("asked")
     await page.get_by_role("button", name="Suppress").click()
     await expect(page.get_by_role("table", name="Suppressions")).to_contain_text("acme")
+    await page.context.close()
+
+
+@pytest.mark.req("P-1147")
+async def test_a_token_that_shows_no_page_is_changed_for_another(browser: Browser, program: Program) -> None:
+    """As that of a tenant's administrator where all pages are those of operators."""
+    page = await (await browser.new_context()).new_page()
+
+    async def none(route: Route) -> None:
+        answer = await route.fetch()
+        await route.fulfill(response=answer, json=await answer.json() | {"pages": [], "absent": {}})
+
+    surface = "**/api/v1/console/surface"
+    await page.goto(f"{program.wait_ready()['addresses'][0]}/console")
+    await expect(page.get_by_label("Token or API key")).to_be_visible()
+    await page.route(surface, none)
+    await page.get_by_label("Token or API key").fill(token("user"))
+    await page.get_by_role("button", name="Open the console").click()
+    await expect(page.get_by_text("This token may not see any page")).to_be_visible()
+    await page.unroute(surface)
+    await page.get_by_role("button", name="Use another token").click()
+    await expect(page.get_by_text("This token is not accepted.")).to_have_count(0)
+    await page.get_by_label("Token or API key").fill(token("admin"))
+    await page.get_by_role("button", name="Open the console").click()
+    await expect(page.locator("#live")).to_have_text("every few seconds")
+    await page.get_by_role("link", name="Suppressions").click()
+    await expect(page.locator("main h1")).to_have_text("Suppressions")
     await page.context.close()
 
 

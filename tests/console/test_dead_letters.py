@@ -111,6 +111,17 @@ async def test_only_what_was_chosen_is_tried_again(graves: Console) -> None:
     assert (await graves.ask("GET", "/api/v1/dead-letters?pageSize=1"))["totalCount"] == before - 2
 
 
+@pytest.mark.req("P-1159")
+async def test_a_row_is_chosen_by_a_key(graves: Console) -> None:
+    page = await graves.open("dead-letters")
+    first = page.get_by_role("table", name="Dead letters", exact=True).locator("tbody input").first
+    await expect(first).not_to_be_checked()
+    await page.keyboard.press("j")
+    await page.keyboard.press("x")
+    await expect(first).to_be_checked()
+    await expect(page.get_by_role("button", name="Redrive 1 chosen")).to_be_enabled()
+
+
 async def choose(console: Console, number: int, reason: str) -> Page:
     """The dead letters with so many chosen and a reason given."""
     page = await console.open("dead-letters")

@@ -27,6 +27,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
         yield running
 
 
+@pytest.mark.req("P-1143")
 async def test_an_endpoint_that_is_down_is_shown_and_enabled(console: Console, program: Program) -> None:
     page = await console.open()
     await expect(page.get_by_role("table", name="Endpoints and rates")).to_have_count(0)
@@ -43,11 +44,14 @@ async def test_an_endpoint_that_is_down_is_shown_and_enabled(console: Console, p
     table = page.get_by_role("table", name="Endpoints and rates")
     await expect(table).to_contain_text(endpoint)
     await expect(table).to_contain_text("open")
-    await table.get_by_role("button", name="Enable").click()
+    await table.get_by_role("button", name=f"Call {endpoint} again").click()
+    await page.get_by_label("Reason").fill("its owner has restarted it")
+    await page.locator("#confirm").click()
     # Nobody listens there, so that it may be down again: that it was enabled is in the audit.
     await expect(page.get_by_text(f"{endpoint} is called again")).to_be_visible()
     (done, *_) = (await console.ask("GET", "/api/v1/admin/audit"))["items"]
     assert (done["action"], done["subject"]) == ("enable_endpoint", f"webhook@{endpoint}")
+    assert done["reason"] == "its owner has restarted it"
 
 
 @pytest.mark.req("P-501")

@@ -214,6 +214,34 @@ async def test_more_is_loaded_when_asked_for(desk: Desk) -> None:
         await expect(listed(page).locator("h3")).to_have_text(["Today"])
 
 
+@pytest.mark.req("P-1152")
+async def test_what_was_loaded_of_the_archive_stays(desk: Desk) -> None:
+    user = person()
+    await desk.send(user, *({"title": f"Number {number}", "body": "…"} for number in range(45)))
+    write = """([user, what, body]) => fetch(`/notifications/${user}/${what}`, {
+        method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(body)})"""
+    async with desk.page(user) as page:
+        inbox = listed(page)
+        await expect(inbox.locator("li")).to_have_count(20)
+        for what in ("read", "archive"):
+            await page.evaluate(write, [user, what, {}])
+        await expect(inbox).to_contain_text("You are all caught up")
+        await inbox.get_by_role("tab", name="Archive").click()
+        await inbox.locator("button.more").click()
+        await expect(inbox.locator("li")).to_have_count(40)
+        oldest = await inbox.locator("li").last.get_attribute("data-id")
+        newest = await inbox.locator("li").first.get_attribute("data-id")
+        async with page.expect_response("**/unread*") as told:
+            # Another window of theirs.
+            await page.evaluate(write, [user, "read", {"notification_ids": [newest], "read": False}])
+        await (await told.value).finished()
+        await expect(inbox.locator("li.unread")).to_have_count(1)
+        await expect(inbox.locator("li")).to_have_count(40)
+        await expect(inbox.locator("li").last).to_have_attribute("data-id", str(oldest))
+        await inbox.locator("button.more").click()
+        await expect(inbox.locator("li")).to_have_count(45)
+
+
 async def test_without_a_connection_it_says_so_and_comes_back(desk: Desk) -> None:
     user = person()
     async with desk.page(user, alone=True) as page:

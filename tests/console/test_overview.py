@@ -142,6 +142,23 @@ async def test_an_open_breaker_of_a_failing_provider_is_one_sentence_and_its_pro
             )
 
 
+async def test_a_long_name_in_the_verdict_fits_a_phone(console: Console) -> None:
+    pause = {
+        "scope": "template",
+        "name": "a-template-with-a-long-name.of.several.parts.for.the.campaign",
+        "reason": "x",
+    }
+    override = {"X-Admin-Override": "true"}
+    await console.ask("POST", "/api/v1/admin/pauses", pause, **override)
+    try:
+        for name in ("overview", "providers"):
+            page = await console.open(name, size=PHONE)
+            await expect(page.locator(".human")).to_contain_text("for.the.campaign")
+            await console.fits()
+    finally:
+        await console.ask("POST", "/api/v1/admin/pauses/resume", pause, **override)
+
+
 @pytest.mark.req("P-784")
 async def test_the_legend_is_about_the_whole_time(console: Console) -> None:
     """A quiet minute at the end does not make the legend say that there is nothing."""

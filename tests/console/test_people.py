@@ -1,5 +1,6 @@
 """People, categories, digests and the audit trail in the browser."""
 
+import asyncio
 import re
 import uuid
 from collections.abc import Iterator
@@ -100,6 +101,31 @@ async def test_a_person_is_exported_and_erased_by_typing_the_id(console: Console
     await dialog.get_by_role("button", name="Erase for good").click()
     await expect(page.get_by_text("Erased.", exact=True)).to_be_visible()
     assert not (await console.ask("GET", f"/api/v1/people/{who}"))["known"]
+
+
+@pytest.mark.req("P-1145")
+async def test_a_person_of_one_tenant_is_not_the_one_of_another(console: Console) -> None:
+    who = f"twin-{uuid.uuid4().hex[:8]}"
+    address = f"{who}@example.org"
+    await console.send(user=who, recipient=address, tenantId="acme")
+    await asyncio.gather(*(console.send(user=who, recipient=address, tenantId="globex") for _ in range(21)))
+    suppressed = {"channel": "email", "address": address, "reason": "asked globex", "tenantId": "globex"}
+    await console.ask("POST", "/api/v1/suppressions", suppressed)
+    page = await console.open(f"people/{who}?tenant=globex")
+    await expect(page.get_by_role("table", name="Addresses and devices")).to_contain_text("asked globex")
+    page = await console.open(f"people/{who}?tenant=acme")
+    addresses = page.get_by_role("table", name="Addresses and devices")
+    await expect(addresses).to_contain_text(address)
+    await expect(addresses).not_to_contain_text("asked globex")
+    await expect(page.get_by_role("button", name=f"Lift the suppression of {address}")).to_have_count(0)
+    listed = page.get_by_role("table", name="Notifications").locator("tbody tr")
+    await expect(listed).to_have_count(1)
+    await page.get_by_role("link", name="All notifications").click()
+    await expect(page.get_by_label("Tenant")).to_have_value("acme")
+    await expect(listed).to_have_count(1)
+    await listed.get_by_role("link").click()
+    await page.get_by_role("link", name=who).click()
+    await expect(page.locator(".head")).to_contain_text("of acme")
 
 
 @pytest.mark.req("P-511")

@@ -189,6 +189,12 @@ async def test_on_a_phone(console: Console) -> None:
     await console.fits()
 
 
+@pytest.mark.req("P-1146")
+async def test_a_queue_that_is_not_there(console: Console) -> None:
+    page = await console.open("queues/q:pay:nothing")
+    await expect(page.get_by_text("There is no queue q:pay:nothing.")).to_be_visible()
+
+
 @pytest.mark.req("P-614")
 @pytest.mark.parametrize("size", [DESK, PHONE])
 async def test_a_queue_is_paused_and_resumed(console: Console, billing: Billing, size: tuple[int, int]) -> None:

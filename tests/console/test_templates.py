@@ -118,6 +118,7 @@ async def test_what_cannot_be_rendered_says_why(console: Console) -> None:
     console.complaints.clear()
 
 
+@pytest.mark.req("P-1153")
 async def test_back_to_an_old_version(console: Console) -> None:
     key, template = await stored(console, "The first.", "The second.")
     page = await console.open(f"templates/{key}/email/en-US")
@@ -125,6 +126,12 @@ async def test_back_to_an_old_version(console: Console) -> None:
     await expect(page.locator(".diff del")).to_have_text("- The second.\n")
     await expect(page.locator(".diff ins")).to_have_text("+ The first.\n")
     await page.get_by_role("button", name="Roll back to version 1").press("Enter")
+    question = page.get_by_role("dialog", name="Roll back to version 1?")
+    await expect(question.locator("ins")).to_have_text("+ The first.\n")
+    await question.get_by_role("button", name="Not now").click()
+    assert (await console.ask("GET", f"/api/v1/templates/{template}"))["bodyTemplate"] == "The second."
+    await page.get_by_role("button", name="Roll back to version 1").press("Enter")
+    await question.get_by_role("button", name="Roll back").click()
     await expect(page.locator(".head")).to_contain_text("version 3 is in use")
     await expect(page.get_by_label("Text", exact=True)).to_have_value("The first.")
     assert (await console.ask("GET", f"/api/v1/templates/{template}"))["bodyTemplate"] == "The first."

@@ -1,9 +1,7 @@
 """What a newcomer expects of the command line without having read a page: versions, helps, notes, addresses."""
 
 import shutil
-import socket
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +15,6 @@ from tests.support.docs_facts import help_texts
 from tests.support.ports import free_port
 from tests.support.process import Program
 from tests.support.sources import ROOT
-from tests.support.vendor import Reply, Vendor
 
 SEND = ("send", "welcome", "--channel", "push", "--to", "device-1", "-d", "name=Ada", "-d", "link=https://x.example")
 REFUSED = {"sandbox": {"outcome": "refused", "times": 1}}
@@ -222,37 +219,6 @@ def test_without_a_network_the_first_make_says_so_in_one_line(tmp_path: Path) ->
     assert len(said) == 1
     assert said[0].startswith("The packages could not be fetched (Temporary failure in name resolution).")
     assert not (tmp_path / "venv").exists()
-
-
-@pytest.mark.req("P-1186")
-@pytest.mark.parametrize(
-    "command",
-    [SEND, ("digests", "list"), ("pause",), ("endpoints", "list"), ("top", "--once"), ("tail", "--lines", "1")],
-)
-def test_a_server_that_is_no_carillon_is_said_in_one_line(tmp_path: Path, command: tuple[str, ...]) -> None:
-    with Vendor(tmp_path / "other.jsonl") as other:
-        for strange in (Reply(200, body="<h1>Welcome</h1>"), Reply(200, body="[]"), Reply(200, body="{}", half=True)):
-            other.default = strange
-            ended = carillon(*command, "--url", other.url, cwd=tmp_path)
-            assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1), ended.stderr
-            assert f"{other.url} does not answer as Carillon does" in ended.stderr
-
-
-@pytest.mark.req("P-1186")
-def test_a_port_that_speaks_no_http_is_said_in_one_line(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        greeting = threading.Thread(target=_greet, args=(listener,))
-        greeting.start()
-        ended = carillon(*SEND, "--url", f"http://127.0.0.1:{listener.getsockname()[1]}", cwd=tmp_path)
-        greeting.join()
-    assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1), ended.stderr
-    assert "does not answer as Carillon does" in ended.stderr
-
-
-def _greet(listener: socket.socket) -> None:
-    with listener.accept()[0] as caller:
-        caller.recv(65_536)
-        caller.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
 
 
 @pytest.mark.req("P-1186")

@@ -128,6 +128,16 @@ def test_search(served: tuple[Program, Client]) -> None:
         assert client.get(f"/api/v1/notifications?{question}").json["totalCount"] == 0, question
 
 
+@pytest.mark.req("P-1145")
+def test_search_of_one_tenant(served: tuple[Program, Client]) -> None:
+    client = served[1]
+    sent = [client.send({**MAIL, "userId": "twin", "tenantId": name}).json["notificationId"] for name in ("a", "b")]
+    for name, own in zip(("a", "b", "c"), ([sent[0]], [sent[1]], []), strict=True):
+        found = client.get(f"/api/v1/notifications?userId=twin&tenantId={name}").json
+        assert ([item["id"] for item in found["items"]], found["totalCount"]) == (own, len(own))
+    assert client.get("/api/v1/notifications?userId=twin").json["totalCount"] == 2
+
+
 @pytest.mark.req("S2-113", "S2-114")
 def test_search_by_status(served: tuple[Program, Client]) -> None:
     client = served[1]

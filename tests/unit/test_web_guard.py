@@ -66,8 +66,7 @@ NAMED_WIDE = ["401", "yes", "yes", "403", "yes", "403", "yes", "yes", "yes", "40
 NAMED_OWN = ["401", "yes", "403", "403", "yes", "403", "yes", "yes", "yes", "403"]
 FOUND_WIDE = ["401", "yes", "yes", "404", "yes", "404", "yes", "yes", "yes", "404"]
 FOUND_OWN = ["401", "yes", "404", "404", "yes", "404", "yes", "yes", "404", "404"]
-SEARCH_WIDE = ["401", "yes", "yes", "elsewhere", "yes", "elsewhere", "yes", "yes", "yes", "elsewhere"]
-SEARCH_OWN = ["401", "yes", "403", "elsewhere", "yes", "elsewhere", "yes", "yes", "elsewhere", "elsewhere"]
+SEARCH_OWN = ["401", "yes", "403", "403", "yes", "403", "yes", "yes", "elsewhere", "403"]
 PERSON = ["401", "yes", "403", "elsewhere", "yes", "elsewhere", "yes", "403", "403", "403"]
 PERSON_OF_TENANT = ["401", "yes", "403", "403", "yes", "403", "yes", "403", "403", "403"]
 ONESELF = ["401", "yes", "elsewhere", "elsewhere", "elsewhere", "elsewhere", "elsewhere", "400", "400", "400"]
@@ -85,7 +84,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
     for names, wide, own in [
         ("send explain", NAMED_WIDE, NAMED_OWN),
         ("health", WELCOMED, WELCOMED),
-        ("searchNotifications", SEARCH_WIDE, SEARCH_OWN),
+        ("searchNotifications", NAMED_WIDE, SEARCH_OWN),
         ("showNotification cancelNotification reportReceipt", FOUND_WIDE, FOUND_OWN),
         (
             (

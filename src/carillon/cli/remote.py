@@ -1,13 +1,13 @@
 """Calls a running Carillon over HTTP, with the standard library alone."""
 
-import http.client
 import json
 import os
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -123,10 +123,10 @@ class Remote(msgspec.Struct, frozen=True):
 
     def events(self, path: str) -> Iterator[dict[str, Any]]:
         """The data of server-sent events as they arrive; ends when the server closes the stream."""
-        with _opened(f"{self.url}{path}", self._headers, None) as answer:
+        with _answering(self.url), _opened(f"{self.url}{path}", self._headers, None) as answer:
             for line in answer:
                 if line.startswith(b"data: "):
-                    yield json.loads(line.removeprefix(b"data: "))
+                    yield _document(line.removeprefix(b"data: "), self.url)
 
     @property
     def _headers(self) -> dict[str, str]:
@@ -135,20 +135,15 @@ class Remote(msgspec.Struct, frozen=True):
 
 def call(url: str, headers: dict[str, str], body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Send one request and decode the JSON of its answer."""
-    with _opened(url, headers, None if body is None else json.dumps(body).encode()) as answer:
-        try:
-            found = json.load(answer)
-        except (ValueError, OSError, http.client.HTTPException):
-            found = None
-    if not isinstance(found, dict):
-        raise _no_carillon(url)
-    return found
+    content = None if body is None else json.dumps(body).encode()
+    with _answering(url), _opened(url, headers, content) as answer:
+        return _document(answer.read(), url)
 
 
 def status_of(url: str) -> int | None:
     """The status that a page is answered with; None where nobody answers."""
     try:
-        with _opened(url, {}, None):
+        with _answering(url), _opened(url, {}, None):
             return OK
     except RemoteFailed as error:
         return error.status
@@ -163,17 +158,31 @@ def _opened(url: str, headers: dict[str, str], content: bytes | None) -> Any:  #
         failed = RemoteFailed(_reason(error.code, body) + _advice(error.code, headers))
         failed.status, failed.body = error.code, body
         raise failed from None
+
+
+@contextmanager
+def _answering(url: str) -> Iterator[None]:
+    """Say in words why there is no answer, or only the beginning of one."""
+    try:
+        yield
     except OSError as error:
         # urllib wraps what happened; its own words say nothing to a person.
         said = error.reason if isinstance(error, urllib.error.URLError) else error
         why = said.strerror or said if isinstance(said, OSError) else said
-        raise RemoteFailed(f"no answer from {_server(url)}: {why}; {_ADVICE}") from None
-    except http.client.HTTPException:
-        raise _no_carillon(url) from None
+    except HTTPException:
+        # The connection ended in the middle, or what listens there speaks no HTTP.
+        why = "it ended without a whole answer"
+    else:
+        return
+    raise RemoteFailed(f"no answer from {_server(url)}: {why}; {_ADVICE}") from None
 
 
-def _no_carillon(url: str) -> RemoteFailed:
-    return RemoteFailed(f"{_server(url)} does not answer as Carillon does; {_ADVICE}")
+def _document(text: bytes, url: str) -> dict[str, Any]:
+    with suppress(ValueError):
+        found = json.loads(text)
+        if isinstance(found, dict):
+            return found
+    raise RemoteFailed(f"{_server(url)} does not answer as Carillon does; {_ADVICE}")
 
 
 def _server(url: str) -> str:

@@ -186,11 +186,9 @@ def _listen(remote: Remote, heard: "queue.SimpleQueue[Told]") -> None:
                 for told in tick["recent"]:
                     heard.put({"kind": "event", **told})
         except RemoteFailed as error:
-            if error.status is not None:
+            if error.status is not None and error.status < _SERVER_ERROR:
                 # The caller is no administrator, or the server has no console: follow notifications only.
                 return
-        except (OSError, ValueError):
-            pass
         time.sleep(_RECONNECT_SECONDS)
 
 

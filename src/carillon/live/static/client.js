@@ -36,6 +36,8 @@ export class Inbox extends EventTarget {
     this._pageSize = Math.min(MOST_AT_ONCE, Math.max(1, pageSize));
     this._lastEventId = null;
     this._arrivals = 0;
+    this._asked = 0;
+    this._known = 0;
     this._source = null;
     this._timer = null;
     this._wait = FIRST_WAIT_MS;
@@ -205,22 +207,23 @@ export class Inbox extends EventTarget {
 
   /** Load as much as was shown, and count; the stream may have delivered some of it meanwhile. */
   async _load() {
+    const turn = (this._asked += 1);
     const asked = this._arrivals;
-    const limit = Math.min(MOST_AT_ONCE, Math.max(this._pageSize, this.notifications.length));
-    const archive = this.archived.loaded ? this._page({ archived: true }) : null;
-    const [page, counts] = await Promise.all([this._page({ limit }), this._ask("GET", this._path("unread"))]);
-    const oldest = page.notifications.findLast((one) => one.seq)?.seq ?? 0;
-    const ids = new Set(page.notifications.map((one) => one.notification_id));
-    const older = (one) => page.count === limit && one.seq && one.seq < oldest;
-    const kept = this.notifications.filter((one) => !ids.has(one.notification_id) && (one.arrived > asked || older(one)));
-    this.notifications = [...page.notifications, ...kept].sort(newestFirst);
-    this.more = page.count === limit || this.notifications.length > page.count;
+    const [limit, most] = [this, this.archived].map((held) => Math.min(MOST_AT_ONCE, Math.max(this._pageSize, held.notifications.length)));
+    const put = this.archived.loaded ? this._page({ archived: true, limit: most }) : null;
+    const [page, counts, archive] = await Promise.all([this._page({ limit }), this._ask("GET", this._path("unread")), put]);
     // What came meanwhile may or may not be counted: ask again.
-    this.unread = (this._arrivals === asked ? counts : await this._ask("GET", this._path("unread"))).unread;
+    const { unread } = this._arrivals === asked ? counts : await this._ask("GET", this._path("unread"));
+    // Answers may overtake one another: an older one knows less.
+    if (turn < this._known) return;
+    this._known = turn;
+    this.notifications = merged(this.notifications, page, limit, (one) => one.arrived > asked);
+    this.more = page.count === limit || this.notifications.length > page.count;
+    this.unread = unread;
     this.loaded = true;
     if (archive !== null) {
-      const found = await archive;
-      this.archived = { notifications: found.notifications, more: found.count === this._pageSize, loaded: true };
+      const notifications = merged(this.archived.notifications, archive, most, () => false);
+      this.archived = { notifications, more: archive.count === most || notifications.length > archive.count, loaded: true };
     }
     this._tell("change");
   }
@@ -333,6 +336,14 @@ export class Inbox extends EventTarget {
   _tell(name, detail = null) {
     this.dispatchEvent(new CustomEvent(name, { detail }));
   }
+}
+
+/** A page that was loaded anew, and of what was shown that which is older than the page, or which `also` keeps. */
+function merged(shown, page, limit, also) {
+  const oldest = page.notifications.findLast((one) => one.seq)?.seq ?? 0;
+  const ids = new Set(page.notifications.map((one) => one.notification_id));
+  const older = (one) => page.count === limit && one.seq && one.seq < oldest;
+  return [...page.notifications, ...shown.filter((one) => !ids.has(one.notification_id) && (also(one) || older(one)))].sort(newestFirst);
 }
 
 // What waits for an absent person has no number yet, and is newer than everything that has one.

@@ -29,6 +29,7 @@ from carillon.upkeep.api.notifications_wire import (
     notification_view,
     statuses_of,
 )
+from carillon.upkeep.api.waiting import record
 from carillon.upkeep.api.waits import Waits
 from carillon.upkeep.redriving import redrive_action, redrive_failed, redrive_plan
 from carillon.web import (
@@ -98,7 +99,7 @@ def _notifications(handlers: "_Notifications") -> list[Endpoint]:
             call=handlers.search,
             name="searchNotifications",
             summary="Search notifications, newest first",
-            about=About(callers=Callers.KNOWN, person=(in_query("userId"),), shared=True),
+            about=About(callers=Callers.KNOWN, person=(in_query("userId"),), tenant=in_query("tenantId"), shared=True),
             query=SearchQuery,
             answers=(Answer(status=200, description="One page", kind=NotificationPage),),
         ),
@@ -238,7 +239,12 @@ class _Notifications:
 
     async def cancel(self, request: Request) -> Reply:
         notification_id: str = request.found.notification["notification_id"]
-        done = await self.ledger.cancel_waiting({"notification_id": notification_id})
+        filters = {"notification_id": notification_id}
+        done = await self.ledger.cancel_waiting(filters)
+        if request.caller.administers and done.done:
+            # What people and services cancel of their own is nothing that an operator does by hand.
+            detail = {"filters": filters, "done": done.done}
+            await record(self.ledger, "cancel_waiting", detail, request.caller.actor, request.reach)
         if not done.done:
             held = f": {done.too_late} of them too late, in a provider's call" if done.too_late else ""
             raise Problem("CONFLICT", f"no route of this notification is waiting any more{held}")

@@ -202,6 +202,7 @@ class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
     recipient: Text | UnsetType = UNSET
     trace_id: Id | UnsetType = UNSET
     service_origin: Id | UnsetType = UNSET
+    tenant_id: Id | UnsetType = UNSET
     accepted_after: Moment | UnsetType = UNSET
     accepted_before: Moment | UnsetType = UNSET
 
@@ -362,9 +363,8 @@ def _message(row: Row) -> MessageView | None:
 
 
 def _suppression(row: Row) -> RouteSuppressionView | None:
-    if row["suppression_id"] is None:
-        return None
-    return RouteSuppressionView(row["suppression_id"], row["suppression_kind"], _time(row["suppressed_until"]))
+    number, until = row["suppression_id"], _time(row["suppressed_until"])
+    return None if number is None else RouteSuppressionView(number, row["suppression_kind"], until)
 
 
 def _attempt_view(row: Row) -> AttemptView:

@@ -86,7 +86,7 @@ async def cancel_waiting(
     if body.dry_run:
         return await ledger.count_waiting(filters)
     done = await ledger.cancel_waiting(filters)
-    await _record(ledger, "cancel_waiting", {"filters": filters, "done": done.done}, actor, reach)
+    await record(ledger, "cancel_waiting", {"filters": filters, "done": done.done}, actor, reach)
     return done
 
 
@@ -98,7 +98,7 @@ async def change_waiting(
     if body.dry_run:
         return await ledger.count_waiting(filters)
     done = await ledger.change_waiting(filters, times)
-    await _record(ledger, "change_waiting", {"filters": filters, "done": done.done}, actor, reach)
+    await record(ledger, "change_waiting", {"filters": filters, "done": done.done}, actor, reach)
     return done
 
 
@@ -160,9 +160,12 @@ def _times(body: WaitingTimes, now: float) -> WaitingChange:
     return WaitingChange(scheduled_for_ms=scheduled, expires_at_ms=expires)
 
 
-async def _record(ledger: ChangedWaiting, action: str, detail: dict[str, Any], actor: str, reach: Reach | None) -> None:
-    tenant_id = None if reach is None else reach.tenant_id
-    await ledger.note_action(AdminAction(actor=actor, action=action, tenant_id=tenant_id, detail=detail))
+async def record(ledger: AdminLedger, action: str, detail: dict[str, Any], actor: str, reach: Reach | None) -> None:
+    """Who did it, in the audit trail."""
+    tenant_id, subject = None if reach is None else reach.tenant_id, detail["filters"].get("notification_id")
+    await ledger.note_action(
+        AdminAction(actor=actor, action=action, tenant_id=tenant_id, subject=subject, detail=detail)
+    )
 
 
 def _reply(found: WaitingCount) -> Reply:

@@ -2,7 +2,7 @@
 
 import { ask, follow, forgetTroubles, onTrouble, Problem, remember, token } from "./lib/api.js";
 import { age, card, empty, fill, h, head, loading, toast } from "./lib/dom.js";
-import { moment } from "./lib/format.js";
+import { moment, sentence } from "./lib/format.js";
 import * as keys from "./lib/keys.js";
 import { icon, links, PAGES, titleOf } from "./lib/pages.js";
 
@@ -54,11 +54,11 @@ async function start() {
   } catch (error) {
     return error instanceof Problem && error.status === 401 ? login() : broken(error, start);
   }
+  fill(document.getElementById("nav"), links(surface.pages));
+  if (!surface.pages.length) return instead(head("Console"), empty(nothing(surface.absent), token() ? h("button", { type: "button", text: "Use another token", onclick: () => login(false) }) : null));
   // Who signs in again finds the listeners and the stream of the first time.
   const first = !begun;
   begun = true;
-  fill(document.getElementById("nav"), links(surface.pages));
-  if (!surface.pages.length) return fill(main, head("Console"), empty(nothing(surface.absent)));
   if (!first) return show();
   // Live ticks show all tenants at once: callers who act for one tenant poll.
   if (WHOLE.some((page) => surface.pages.includes(page))) follow("/api/v1/console/live", tick, lively, new AbortController().signal);
@@ -89,6 +89,8 @@ async function show() {
   // If the user has left a page before it is loaded, it draws into an element that is no longer shown.
   const turn = ++turns;
   const place = h("div", {});
+  // A question about what is not shown any more is answered with no.
+  for (const box of document.querySelectorAll("dialog[open]")) box.close();
   clearTimeout(retrying);
   forgetTroubles();
   listeners.clear();
@@ -127,11 +129,6 @@ function nothing(absent) {
   return why ? sentence(why.replace("this page needs", "the pages need")) : "This token may not see any page: use an administrator's token.";
 }
 
-/** A reason as a sentence of its own. */
-function sentence(words) {
-  return `${words[0].toUpperCase()}${words.slice(1)}.`;
-}
-
 /** A page that redraws itself would go on showing what was true an hour ago. */
 function old(trouble) {
   const place = document.getElementById("old");
@@ -142,13 +139,16 @@ function old(trouble) {
   const why = { 0: "Carillon does not answer", 401: "Your token is no longer accepted" }[problem.status] ?? problem.message.replace(/\.$/, "");
   const said = `${why}. What you see is from ${moment(since)} or before.`;
   if (place.firstChild?.textContent === said) return;
-  fill(place, h("span", { text: said }), problem.status === 401 ? h("button", { type: "button", text: "Sign in again", onclick: login }) : null);
+  fill(place, h("span", { text: said }), problem.status === 401 ? h("button", { type: "button", text: "Sign in again", onclick: () => login() }) : null);
 }
 
 function broken(error, again) {
-  const said = error instanceof Problem && error.status ? error.message : "This page could not be loaded. Is Carillon running?";
+  const said = error instanceof Problem && error.status ? sentence(error.message) : "This page could not be loaded. Is Carillon running?";
   if (!(error instanceof Problem)) console.warn(error);
-  instead(head("Not loaded"), empty(said, h("button", { type: "button", text: "Try again", onclick: again })));
+  const [page] = address().path.split("/");
+  // What is not there comes by no second try: the list shows what is.
+  const further = error.status === 404 && surface?.pages.includes(page) ? h("a", { class: "button", href: `#/${page}`, text: `All ${titleOf(page).toLowerCase()}` }) : h("button", { type: "button", text: "Try again", onclick: again });
+  instead(head(error.status === 404 ? "Not found" : "Not loaded"), empty(said, further));
   // Nobody needs to press a key until the server is back.
   clearTimeout(retrying);
   if (error instanceof Problem && (error.status === 0 || error.status >= 500)) retrying = setTimeout(again, POLL_MS);
@@ -161,7 +161,8 @@ function instead(...shown) {
   fill(main, ...shown);
 }
 
-function login() {
+/** Ask for a token; `refused` says that the one of this tab is none. */
+function login(refused = token() !== null) {
   const field = h("input", { id: "token", type: "password", autocomplete: "off", required: true, spellcheck: "false" });
   const form = h("form", { class: "login", onsubmit: (event) => {
     event.preventDefault();
@@ -169,7 +170,7 @@ function login() {
     start();
   } }, h("label", { for: "token", text: "Token or API key" }), field, h("button", { class: "primary", text: "Open the console" }),
   h("p", { class: "quiet", text: "The token stays in this tab. The console sends it as a header, never in a URL." }));
-  instead(head("Sign in"), card(null, token() ? h("p", { class: "bad", text: "This token is not accepted." }) : null, form));
+  instead(head("Sign in"), card(null, refused ? h("p", { class: "bad", text: "This token is not accepted." }) : null, form));
   field.focus();
 }
 

@@ -43,7 +43,7 @@ export function forgetTroubles() {
 
 /** One rule for every question of every page: a page that redraws itself says nothing of its own when that fails. */
 function heard(path, problem) {
-  const worse = problem !== null && (problem.status === 0 || problem.status === 401 || problem.status >= 500);
+  const worse = problem !== null && ([0, 401, 429].includes(problem.status) || problem.status >= 500);
   if (!worse && !missing.delete(path)) return;
   if (worse) missing.set(path, { problem, since: missing.get(path)?.since ?? new Date() });
   const [first] = [...missing.values()].toSorted((one, other) => one.since - other.since);

@@ -11,7 +11,7 @@ const RATES = [["", "all at once"], ["5", "5 a second"], ["20", "20 a second"], 
 /** Filters of the search that cancelling understands too. */
 const CANCELLED_BY = ["userId", "templateKey", "channel", "acceptedAfter", "acceptedBefore"];
 /** Filters of the search that redriving understands too. */
-const REDRIVEN_BY = ["templateKey", "channel"];
+const REDRIVEN_BY = ["templateKey", "channel", "tenantId"];
 
 /** Which actions fit the filters: those that would touch exactly what is shown. */
 export function fitting(asked) {

@@ -24,7 +24,7 @@ const LEVELS = [0, 0.5, 1];
  */
 
 /**
- * A chart that can be drawn again with `update`; what the pointer shows and the open table stay.
+ * A chart that can be drawn again with `update`, and says with `clear` why there is none; what the pointer shows and the open table stay.
  * @param {string} label what a screen reader says
  * @param {Drawn} [first]
  */
@@ -61,6 +61,14 @@ export function chart(label, first = null) {
     now = next;
     draw();
     tabled();
+  };
+  /** Nothing is drawn, and why. */
+  figure.clear = (sentence) => {
+    now = null;
+    tip.hidden = true;
+    fill(drawing);
+    fill(legend, h("span", { class: "quiet", text: sentence }));
+    refill(rows, null);
   };
   return figure;
 }

@@ -1,6 +1,6 @@
 /** Elements from plain values: text is always text, never markup. */
 
-import { ago, utc } from "./format.js";
+import { ago, sentence as whole, utc } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -172,7 +172,8 @@ export function counted(rows, more = false) {
 
 /** Show a message for a moment, also to screen readers. */
 export function toast(sentence, mood = "") {
-  const said = h("div", { class: `toast ${mood}`, text: sentence });
+  // What went wrong is told in the words of the server, which are no sentence.
+  const said = h("div", { class: `toast ${mood}`, text: mood === "bad" ? whole(sentence) : sentence });
   document.getElementById("toasts").append(said);
   setTimeout(() => said.remove(), 6000);
 }

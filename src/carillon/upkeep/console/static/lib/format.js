@@ -54,6 +54,17 @@ export function utc(value) {
   return `${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
 }
 
+/** A moment as a field for dates holds it, by the clock of the person who reads; nothing for what is no moment. */
+export function local(value, length = "YYYY-MM-DDThh:mm".length) {
+  const at = new Date(value);
+  return isNaN(at) ? "" : new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, length);
+}
+
+/** What a server said, as a sentence. */
+export function sentence(words) {
+  return `${words[0]?.toUpperCase() ?? ""}${words.slice(1)}${/[.!?…]$/.test(words) ? "" : "."}`;
+}
+
 /** 1 dead letter, 2 dead letters. */
 export function many(count, one, more = `${one}s`) {
   return `${number(count)} ${count === 1 ? one : more}`;

@@ -1,7 +1,7 @@
 /** Form fields with labels, and redrawing after events. */
 
-import { fill, h, toast } from "./dom.js";
-import { number } from "./format.js";
+import { empty, fill, h, toast } from "./dom.js";
+import { local, number } from "./format.js";
 
 /**
  * One line of text with its label.
@@ -55,13 +55,14 @@ export function area(name, label, more = {}) {
 }
 
 /**
- * The values of a form, without empty ones.
+ * The values of a form, without empty ones. A date is told in UTC: whoever opens a shared link may have another clock.
  * @param {HTMLFormElement} form
  * @returns {Object<string, string>}
  */
 export function given(form) {
+  const told = (name, value) => (form.elements[name]?.type === "datetime-local" ? new Date(value).toISOString() : value);
   return Object.fromEntries(
-    [...new FormData(form)].map(([name, value]) => [name, String(value).trim()]).filter(([, value]) => value),
+    [...new FormData(form)].map(([name, value]) => [name, String(value).trim()]).filter(([, value]) => value).map(([name, value]) => [name, told(name, value)]),
   );
 }
 
@@ -71,7 +72,10 @@ export function given(form) {
  * @param {Object<string, string>} query
  */
 export function recall(form, query) {
-  for (const [name, value] of Object.entries(query)) if (form.elements[name]) form.elements[name].value = value;
+  for (const [name, value] of Object.entries(query)) {
+    const element = form.elements[name];
+    if (element) element.value = element.type === "datetime-local" ? local(value) : value;
+  }
   return form;
 }
 
@@ -144,6 +148,16 @@ export function standing(shell, name = "cursor") {
     },
   };
   return state;
+}
+
+/**
+ * What stands where a page of a list has nothing. Behind the first page that says nothing about the whole list: what
+ * stood there may have been lifted or redriven meanwhile.
+ * @param {{cursor?: string}} state where the list stands
+ * @param {string} sentence about the whole list
+ */
+export function none(state, sentence) {
+  return empty(state.cursor ? "There are no older ones." : sentence);
 }
 
 /**

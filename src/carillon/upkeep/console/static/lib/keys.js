@@ -16,6 +16,9 @@ export function give(keys) {
   for (const [key, does] of Object.entries(keys)) own.set(key, does);
 }
 
+/** The key that chooses the row which has the focus, for pages whose rows are chosen. */
+export const CHOOSING = { x: ["choose the row", () => document.activeElement.closest("tr")?.querySelector("input[type=checkbox]")?.click()] };
+
 export function forget() {
   own.clear();
 }

@@ -38,6 +38,11 @@ export function shown(names) {
   return [...known, ...rest.map((page) => ({ page, title: page, group: "More", key: "", icon: "M3 8h10" }))];
 }
 
+/** The address of one person: the same id is somebody else in another tenant. */
+export function whereIs(id, tenant) {
+  return `#/people/${encodeURIComponent(id)}${tenant ? `?tenant=${encodeURIComponent(tenant)}` : ""}`;
+}
+
 /** The links of the navigation, group by group. */
 export function links(names) {
   let group = "";

@@ -1,8 +1,8 @@
 /** Who requeued failed messages, and why. */
 
 import { ask } from "./api.js";
-import { badge, card, empty, h, table } from "./dom.js";
-import { newest, refill, standing, turned } from "./forms.js";
+import { badge, card, h, table } from "./dom.js";
+import { newest, none, refill, standing, turned } from "./forms.js";
 import { moment, number } from "./format.js";
 
 const SHOWN = 8;
@@ -20,7 +20,7 @@ export function auditOf(shell, name) {
     const still = asking();
     const found = await ask("/ops/audit", { query: { queue: name, limit: SHOWN, cursor: state.cursor } });
     if (!still()) return;
-    refill(place, found.actions.length ? rows(found.actions, name) : empty("Nobody has requeued a message."), turned(found.actions, found, state, draw, "audit trail"));
+    refill(place, found.actions.length ? rows(found.actions, name) : none(state, "Nobody has requeued a message."), turned(found.actions, found, state, draw, "audit trail"));
   };
   return { element: card("Audit trail", place), draw };
 }

@@ -19,7 +19,7 @@ const MOST = 1000;
 
 /**
  * The card that counts, redrives and shows how far it came.
- * @param {{filters: object, chosen: Map<string, object>, total: number}} state what is shown and chosen on the page
+ * @param {{filters: object, chosen: Map<string, object>, total: number|null}} state what is shown and chosen on the page; null is not counted
  * @param {() => Promise<void>} done called when something was redriven
  */
 export function redriving(state, done) {
@@ -59,7 +59,7 @@ export function redriving(state, done) {
   const changed = () => {
     const chosen = state.chosen.size;
     act.textContent = chosen ? `Redrive ${number(chosen)} chosen` : state.total ? `Redrive all ${number(state.total)} that match` : "Redrive all that match";
-    act.disabled = (!chosen && !state.total) || chosen > MOST;
+    act.disabled = (!chosen && state.total === 0) || chosen > MOST;
     // The count stays until the selection changes.
     const now = JSON.stringify([state.filters, [...state.chosen.keys()], state.total]);
     if (now !== counted)

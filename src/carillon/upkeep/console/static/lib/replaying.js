@@ -4,7 +4,7 @@ import { ask } from "./api.js";
 import { confirm } from "./dialog.js";
 import { h, toast } from "./dom.js";
 import { area, choice, field } from "./forms.js";
-import { many, moment, number } from "./format.js";
+import { local, many, moment, number } from "./format.js";
 
 const BY_HAND = { "X-Admin-Override": "true" };
 const HOUR_MS = 3_600_000;
@@ -34,7 +34,7 @@ export async function replay(one, providers) {
     text: "Each notification is sent again under its old id, so that a receiver that remembers ids takes it once.",
     fields: [
       ...named,
-      field("since", "Since", { type: "datetime-local", step: 1, required: true, value: local(new Date(Date.now() - HOUR_MS)) }),
+      field("since", "Since", { type: "datetime-local", step: 1, required: true, value: local(Date.now() - HOUR_MS, "YYYY-MM-DDThh:mm:ss".length) }),
       choice("which", "What", WHICH),
       choice("rate", "How fast", RATES),
     ],
@@ -75,9 +75,4 @@ function counted(found, body) {
   const held = found.suppressed ? ` ${number(found.suppressed)} stay, because their address is suppressed.` : "";
   const turn = body.ratePerSecond ? ` The last has its turn at ${moment(found.lastTurnAt)}.` : "";
   return h("p", { id: "counted", text: `${many(found.failed, "notification")} to ${found.endpoint} ended in failure since ${moment(body.since)}${taken}.${held}${turn}` });
-}
-
-/** A moment in the form of an input, by the clock of the person who reads. */
-function local(at) {
-  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 }

@@ -43,10 +43,13 @@ export async function editor(main, shell, catalogue, [key, channel, locale, tena
   const state = { key, channel, locale, tenant, used, catalogue, start: used ?? blank(other), asking: newest() };
   state.base = used?.id ? used.version : null;
   let left = () => {};
+  let gone = false;
   const again = async () => {
     // The page is drawn anew: this drawing of it must not listen any more, nor keep a draft.
     left({ anew: true });
     left = await editor(main, shell, await ask("/api/v1/console/templates"), [key, channel, locale, tenant]);
+    // It may have been left meanwhile.
+    if (gone) left({ anew: true });
   };
   const parts = { refusal: h("div", {}), changes: h("div", {}), history: h("div", {}), notice: h("div", { "aria-live": "polite" }), fields: {} };
   const look = soon(() => shown(state, parts), PAUSE_MS);
@@ -65,7 +68,10 @@ export async function editor(main, shell, catalogue, [key, channel, locale, tena
   };
   const [, last] = await Promise.all([shown(state, parts), versions(parts.history, state, () => written(parts), again)]);
   if (last && !state.draft) state.base = last.version;
-  return (how) => left(how);
+  return (how) => {
+    gone = true;
+    left(how);
+  };
 }
 
 function published(state, again) {

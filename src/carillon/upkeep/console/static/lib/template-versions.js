@@ -1,6 +1,7 @@
 /** The versions of a template: who wrote each and what changed in it, the differences, and rolling back. */
 
 import { ask } from "./api.js";
+import { confirm } from "./dialog.js";
 import { badge, card, empty, fill, h, table, toast } from "./dom.js";
 import { diff } from "./diff.js";
 import { moment } from "./format.js";
@@ -79,7 +80,12 @@ function summary(before, after) {
   return parts.length ? h("span", { class: "row" }, parts) : h("span", { class: "quiet", text: "nothing" });
 }
 
+/** As with publishing, every process uses it at once: a look at what changes comes first. */
 async function back(one, state, again) {
+  const text = h("div", { class: "review" }, h("p", { class: "quiet", text: "Every process uses it at once." }),
+    h("div", { class: "review-changes", tabindex: "0", role: "group", "aria-label": "What changes" }, differences(state.used, one, "They are identical.")));
+  const given = await confirm({ title: `Roll back to version ${one.version}?`, text, act: "Roll back" });
+  if (!given) return;
   const made = await ask(`/api/v1/templates/${state.used.id}/publish`, { method: "POST", body: { version: one.version } });
   toast(`Version ${one.version} is in use again, as version ${made.version}.`);
   await again();

@@ -2,7 +2,8 @@
 
 import { ask } from "../lib/api.js";
 import { card, counted, empty, fill, h, head, loading, say, table, when } from "../lib/dom.js";
-import { field, given, newest, pager, recall, refill, standing } from "../lib/forms.js";
+import { sentence } from "../lib/format.js";
+import { field, given, newest, none, pager, recall, refill, standing } from "../lib/forms.js";
 
 const SIZE = 50;
 
@@ -26,15 +27,15 @@ export async function render(main, shell) {
   );
   const load = async () => {
     const still = fresh();
-    const asked = given(form);
-    const after = asked.after ? new Date(asked.after).toISOString() : "";
-    const found = await ask("/api/v1/admin/audit", { query: { ...asked, after, pageSize: SIZE, cursor: state.cursor } });
+    const { action, ...asked } = given(form);
+    // The trail writes force_open and the page reads force open: both are understood.
+    const found = await ask("/api/v1/admin/audit", { query: { ...asked, action: action?.replaceAll(" ", "_"), pageSize: SIZE, cursor: state.cursor } });
     if (!still()) return;
     state.found = found;
     fill(form.querySelector("datalist"), [...new Set(found.items.map((one) => one.action))].toSorted().map((value) => h("option", { value })));
-    refill(rows, shown(found.items), pager({ ...found, totalCount: null }, state, () => load().catch(failed)));
+    refill(rows, shown(found.items, state), pager({ ...found, totalCount: null }, state, () => load().catch(failed)));
   };
-  const failed = (error) => fill(rows, empty(error.message));
+  const failed = (error) => fill(rows, empty(sentence(error.message)));
   form.onsubmit = (event) => {
     event.preventDefault();
     shell.keep(given(form));
@@ -46,8 +47,8 @@ export async function render(main, shell) {
   await load();
 }
 
-function shown(items) {
-  if (!items.length) return empty("Nothing matches. What an operator does by hand is recorded here, with the reason.");
+function shown(items, state) {
+  if (!items.length) return none(state, "Nothing matches. What an operator does by hand is recorded here, with the reason.");
   return table(
     "Audit",
     ["when", "who", "what", "about", "tenant", "why", ""],

@@ -2,8 +2,9 @@
 
 import { ask } from "../lib/api.js";
 import { badge, card, empty, fill, h, head, num, table, toast, when } from "../lib/dom.js";
-import { choice, field, given, newest, pager, recall, refill, soon, standing } from "../lib/forms.js";
+import { choice, field, given, newest, none, pager, recall, refill, soon, standing } from "../lib/forms.js";
 import { moment, number } from "../lib/format.js";
+import { CHOOSING } from "../lib/keys.js";
 import { redriving } from "../lib/redriving.js";
 
 const PAGE_SIZE = 15;
@@ -48,6 +49,7 @@ export async function render(main, shell) {
       card("Audit trail", places.audit),
     ),
   );
+  shell.keys(CHOOSING);
   await draw();
   const later = soon(() => {
     if (!state.cursor && !state.chosen.size) draw().catch(() => {});
@@ -70,7 +72,7 @@ function filters(shell, state, draw) {
       onsubmit: (event) => {
         event.preventDefault();
         shell.keep(given(form));
-        state.filters = wanted(form);
+        state.filters = given(form);
         state.go();
         state.chosen.clear();
         return draw().catch((error) => toast(error.message, "bad"));
@@ -85,16 +87,8 @@ function filters(shell, state, draw) {
     h("button", { text: "Search" }),
     h("button", { type: "reset", text: "Show all", onclick: () => setTimeout(() => form.requestSubmit()) }),
   );
-  state.filters = wanted(recall(form, shell.query));
+  state.filters = given(recall(form, shell.query));
   return form;
-}
-
-/** What the form asks for, as the API takes it. */
-function wanted(form) {
-  const found = given(form);
-  for (const name of ["failedAfter", "failedBefore"])
-    if (found[name]) found[name] = new Date(found[name]).toISOString();
-  return found;
 }
 
 /** How many of each cause, with the newest error and what to do about it. */
@@ -155,12 +149,12 @@ async function list(place, state, draw, panel, still) {
     query: { ...state.filters, cursor: state.cursor, pageSize: PAGE_SIZE },
   });
   if (!still()) return;
+  // Behind the first page nothing is counted.
   state.total = found.totalCount;
+  const pages = pager(found, state, () => draw().catch((error) => toast(error.message, "bad")));
   if (!found.items.length) {
-    fill(
-      place,
-      empty(Object.keys(state.filters).length ? "Nothing matches. Remove a filter to find more." : "There are no dead letters."),
-    );
+    const filtered = Object.keys(state.filters).length;
+    refill(place, none(state, filtered ? "Nothing matches. Remove a filter to find more." : "There are no dead letters."), state.cursor ? pages : null);
     return;
   }
   const all = h("input", { type: "checkbox", "aria-label": "Choose all of this page" });
@@ -186,11 +180,7 @@ async function list(place, state, draw, panel, still) {
     { brief: true },
   );
   drawn.querySelector("th").append(all);
-  refill(
-    place,
-    drawn,
-    pager(found, state, () => draw().catch((error) => toast(error.message, "bad"))),
-  );
+  refill(place, drawn, pages);
 }
 
 function box(one, state, panel, all) {

@@ -2,8 +2,9 @@
 
 import { ask } from "../lib/api.js";
 import { badge, card, counted, empty, fill, h, head, loading, num, say, table, when } from "../lib/dom.js";
-import { choice, given, newest, pager, recall, refill, standing } from "../lib/forms.js";
-import { number } from "../lib/format.js";
+import { choice, given, newest, none, pager, recall, refill, standing } from "../lib/forms.js";
+import { number, sentence } from "../lib/format.js";
+import { whereIs } from "../lib/pages.js";
 
 const SIZE = 50;
 
@@ -26,9 +27,9 @@ async function list(main, shell) {
     const found = await ask("/api/v1/digests", { query: { ...given(form), pageSize: SIZE, cursor: state.cursor } });
     if (!still()) return;
     state.found = found;
-    refill(rows, shown(found.items, form.elements.open.value), pager({ ...found, totalCount: null }, state, () => load().catch(failed)));
+    refill(rows, shown(found.items, form.elements.open.value, state), pager({ ...found, totalCount: null }, state, () => load().catch(failed)));
   };
-  const failed = (error) => fill(rows, empty(error.message));
+  const failed = (error) => fill(rows, empty(sentence(error.message)));
   form.onchange = () => {
     shell.keep({ open: form.elements.open.value || "all" });
     state.go();
@@ -39,9 +40,9 @@ async function list(main, shell) {
   await load();
 }
 
-function shown(items, open) {
+function shown(items, open, state) {
   if (!items.length)
-    return empty(open === "true" ? "No digest gathers events now. A send with a digest opens one; the first event decides when it closes." : "There is no digest.");
+    return none(state, open === "true" ? "No digest gathers events now. A send with a digest opens one; the first event decides when it closes." : "There is no digest.");
   return table(
     "Digests",
     ["person", "key", num("events"), "opened", "closes", "state"],
@@ -67,7 +68,7 @@ async function one(main, id) {
   const { digest, events } = found;
   const user = digest.recipient.startsWith("user:") ? digest.recipient.slice(5) : null;
   const facts = [
-    ["Person", user ? h("a", { href: `#/people/${encodeURIComponent(user)}${digest.tenantId ? `?tenant=${encodeURIComponent(digest.tenantId)}` : ""}`, text: user }) : digest.recipient],
+    ["Person", user ? h("a", { href: whereIs(user, digest.tenantId), text: user }) : digest.recipient],
     ["Channels", digest.channels.join(", ")],
     ["Opened", when(digest.openedAt)],
     ["Closes", when(digest.closesAt)],

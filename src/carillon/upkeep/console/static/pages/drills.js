@@ -3,7 +3,7 @@
 import { ask } from "../lib/api.js";
 import { bar } from "../lib/charts.js";
 import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
-import { choice, field, given, refill, soon } from "../lib/forms.js";
+import { choice, field, given, newest, refill, soon } from "../lib/forms.js";
 import { number, percent } from "../lib/format.js";
 import { lately } from "../lib/recent.js";
 import { trial } from "../lib/trial.js";
@@ -31,12 +31,15 @@ const SENTENCES = {
  */
 export async function render(main, shell) {
   const places = { drills: h("div", {}), chains: h("div", {}), lately: h("div", {}) };
+  const asking = newest();
   const draw = async () => {
+    const still = asking();
     const [drills, providers, overview] = await Promise.all([
       ask("/api/v1/sandbox/drills"),
       ask("/api/v1/admin/providers"),
       ask("/api/v1/console/overview"),
     ]);
+    if (!still()) return;
     refill(places.drills, underWay(drills, draw));
     fill(places.chains, chains(providers.items, drills, shell.surface.sandboxes));
     refill(places.lately, overview.recent.length ? lately(overview.recent, 10, shell.surface.pages) : empty("No failure and no open breaker in this process."));

@@ -1,6 +1,7 @@
 /** Endpoints of webhooks: how each does that was called lately, which are in trouble; disabling, enabling and replaying. */
 
 import { ask } from "../lib/api.js";
+import { calling } from "../lib/calling.js";
 import { confirm } from "../lib/dialog.js";
 import { badge, card, empty, fill, h, head, num, table, toast, when } from "../lib/dom.js";
 import { area, choice, field, live, newest, refill } from "../lib/forms.js";
@@ -119,9 +120,7 @@ function actions(one, again, draw) {
     one.pause
       ? h("button", { type: "button", id: `enable-${name}`, text: "Enable", "aria-label": `Enable ${name}`, onclick: () => enable(one, draw) })
       : h("button", { type: "button", id: `disable-${name}`, text: "Disable", "aria-label": `Disable ${name}`, onclick: () => disable(null, one, draw) }),
-    !one.pause && one.state !== "closed"
-      ? h("button", { type: "button", id: `call-${name}`, text: "Call again", "aria-label": `Call ${name} again at once`, onclick: () => close(one, draw) })
-      : null,
+    !one.pause && one.state !== "closed" ? calling(one, draw) : null,
   ];
 }
 
@@ -151,9 +150,4 @@ async function disable(state, one, draw) {
 async function enable(one, draw) {
   const given = await confirm({ title: `Enable ${one.endpoint}?`, text: `Disabled by ${one.pause.by}: ${one.pause.reason}`, fields: [why()], act: "Enable" });
   if (given) await act(`${PAUSES}/resume`, { scope: "endpoint", name: one.endpoint, provider: one.provider, reason: given.reason }, `${one.endpoint} is called again.`, draw);
-}
-
-async function close(one, draw) {
-  const given = await confirm({ title: `Call ${one.endpoint} again?`, text: "Its breaker closes with nothing counted.", fields: [why()], act: "Call again" });
-  if (given) await act("/api/v1/admin/targets/enable", { provider: one.provider, endpoint: one.endpoint, reason: given.reason }, `${one.endpoint} is called again.`, draw);
 }

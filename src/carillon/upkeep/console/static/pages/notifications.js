@@ -2,10 +2,11 @@
 
 import { ask } from "../lib/api.js";
 import * as bulk from "../lib/bulk.js";
-import { badge, counted, empty, fill, h, head, loading, num, say, table, toast, when } from "../lib/dom.js";
+import { badge, counted, fill, h, head, loading, num, say, table, toast, when } from "../lib/dom.js";
 import { download } from "../lib/export.js";
-import { field, given, newest, pager, recall, refill, standing } from "../lib/forms.js";
+import { field, given, newest, none, pager, recall, refill, soon, standing } from "../lib/forms.js";
 import { number } from "../lib/format.js";
+import { CHOOSING } from "../lib/keys.js";
 import { views } from "../lib/views.js";
 import { story } from "./story.js";
 
@@ -15,6 +16,8 @@ const PAGE_SIZE = 50;
 const PATH = "/api/v1/notifications";
 const STATUSES = ["queued", "sent", "delivered", "opened", "failed", "skipped"];
 const FURTHER = [["userId", "Person"], ["recipient", "Address"], ["templateKey", "Template"], ["traceId", "Trace"], ["serviceOrigin", "Origin"]];
+/** For those who see every tenant. */
+const OF_OPERATORS = [["tenantId", "Tenant"]];
 const TIMES = [["acceptedAfter", "Accepted after"], ["acceptedBefore", "and before"]];
 const CAPPED = 1000;
 const ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
@@ -29,14 +32,14 @@ export async function render(main, shell, [id]) {
 
 async function list(main, shell) {
   const { cursor: _, ...asked } = shell.query;
-  const state = Object.assign(standing(shell), { asked, chosen: new Map(), found: null, asking: newest() });
+  const state = Object.assign(standing(shell), { asked, chosen: new Map(), found: null, acting: new Set(), asking: newest() });
   const places = { chips: h("div", { class: "page" }), results: h("div", {}, loading(8)), acts: h("div", { class: "row" }) };
   const draw = async () => {
     const still = state.asking();
     const found = await ask(PATH, { query: { ...wire(state.asked), cursor: state.cursor, count: state.cursor ? undefined : "capped", pageSize: PAGE_SIZE } });
     if (!still()) return;
     state.found = found;
-    refill(places.results, found.items.length ? rows(found.items, state, acts) : nothing(state.asked), pager({ ...found, totalCount: null }, state, turn));
+    refill(places.results, found.items.length ? rows(found.items, state, acts) : nothing(state), pager({ ...found, totalCount: null }, state, turn));
     acts();
   };
   const acts = () => refill(places.acts, actions(state, shell, again));
@@ -52,18 +55,23 @@ async function list(main, shell) {
     return draw().then(() => say(counted(state.found.items.length, state.found.nextCursor))).catch(told);
   };
   const form = searching(state, shell, search);
-  const chips = () => refill(places.chips, filters(state.asked, shell, search),
+  const chips = () => refill(places.chips, filters(state, form, shell, search),
     views("notifications", state.asked, search, chips));
   recall(form, state.asked);
   chips();
   fill(main, h("div", { class: "page" }, head("Notifications"),
     h("section", { class: "card search" }, form, places.chips), h("section", { class: "card" }, places.acts, places.results)));
-  let waiting = null;
+  const later = soon(() => { if (!state.cursor && !state.chosen.size) draw().catch(() => {}); }, 1500);
   // Subscribe before the first request, so that no event is missed.
-  shell.onTick(() => { if (!state.cursor && !state.chosen.size) waiting ??= setTimeout(() => { waiting = null; draw().catch(() => {}); }, 1500); });
-  shell.keys({ x: ["choose the row", () => document.activeElement.closest("tr")?.querySelector("input[type=checkbox]")?.click()] });
+  shell.onTick(later);
+  shell.keys(CHOOSING);
   await draw();
-  return () => clearTimeout(waiting);
+  // No tick tells what other processes do.
+  const poll = setInterval(later, 10_000);
+  return () => {
+    clearInterval(poll);
+    later.stop();
+  };
 }
 
 function told(error) {
@@ -78,17 +86,18 @@ function fresh(form) {
 /** What the address says, as the API takes it. */
 function wire(asked) {
   const made = { ...asked };
-  for (const [name] of TIMES) if (made[name]) made[name] = new Date(made[name]).toISOString();
+  // A link may be broken: the server says what is wrong with it.
+  for (const [name] of TIMES) if (!isNaN(new Date(made[name]))) made[name] = new Date(made[name]).toISOString();
   return made;
 }
 
 function searching(state, shell, search) {
-  const further = h("details", { open: [...FURTHER, ...TIMES].some(([name]) => state.asked[name]) }, h("summary", { text: "More filters" }),
-    h("div", { class: "more" }, FURTHER.map(([name, label]) => field(name, label)), TIMES.map(([name, label]) => field(name, label, { type: "datetime-local" }))));
+  const words = shell.surface.pages.includes("overview") ? [...FURTHER, ...OF_OPERATORS] : FURTHER;
+  const further = h("details", { open: [...words, ...TIMES].some(([name]) => state.asked[name]) }, h("summary", { text: "More filters" }),
+    h("div", { class: "more" }, words.map(([name, label]) => field(name, label)), TIMES.map(([name, label]) => field(name, label, { type: "datetime-local" }))));
   return h("form", { role: "search", class: "find", onsubmit: (event) => {
     event.preventDefault();
-    const asked = given(event.target);
-    for (const name of ["status", "channel"]) if (state.asked[name]) asked[name] = state.asked[name];
+    const asked = whole(event.target, state);
     if (ID.test(asked.q ?? "")) return toStory(asked, shell, search);
     return search(asked);
   } }, h("div", { class: "row find-row" }, h("input", { type: "search", name: "q", id: "f-q", class: "grow", "aria-label": "Search", autocomplete: "off", spellcheck: "false",
@@ -101,11 +110,18 @@ function toStory(asked, shell, search) {
   return ask(`${PATH}/${encodeURIComponent(asked.q)}`).then(() => shell.go(`#/notifications/${encodeURIComponent(asked.q)}`), () => search(asked));
 }
 
+/** What stands in the form, sent or not, with the chips that are pressed. */
+function whole(form, { asked }) {
+  const beside = Object.entries(asked).filter(([name]) => !(name in form.elements));
+  return { ...Object.fromEntries(beside), ...given(form) };
+}
+
 /** Chips of states and channels; a pressed one filters. */
-function filters(asked, shell, search) {
+function filters(state, form, shell, search) {
+  const { asked } = state;
   const chip = (name, value) => h("button", { type: "button", class: "chip", id: `${name}-${value}`, "aria-pressed": String(asked[name] === value), text: value,
     onclick: () => {
-      const { [name]: now, ...rest } = asked;
+      const { [name]: now, ...rest } = whole(form, state);
       return search(now === value ? rest : { ...rest, [name]: value });
     } });
   const set = Object.keys(asked).length;
@@ -114,9 +130,9 @@ function filters(asked, shell, search) {
     set ? h("button", { type: "button", class: "ghost small", id: "clear", text: "Clear", onclick: () => search({}) }) : null);
 }
 
-function nothing(asked) {
-  const filtered = Object.keys(asked).length;
-  return empty(filtered ? "Nothing matches. Remove a filter to find more." : "Nothing has been accepted yet.");
+function nothing(state) {
+  const filtered = Object.keys(state.asked).length;
+  return none(state, filtered ? "Nothing matches. Remove a filter to find more." : "Nothing has been accepted yet.");
 }
 
 function rows(items, state, acts) {
@@ -160,7 +176,16 @@ function actions(state, shell, again) {
   const may = shell.surface.pages.includes("dead-letters");
   const fits = chosen.length ? { cancel: true, redrive: true } : bulk.fitting(state.asked);
   const whom = chosen.length ? `${number(chosen.length)} chosen` : "all that match";
-  const act = (id, text, call) => h("button", { type: "button", id, text, onclick: () => Promise.resolve(call(chosen, wire(state.asked), again)).catch(told) });
+  const act = (id, text, call) => h("button", { type: "button", id, text, "aria-disabled": String(state.acting.has(id)), onclick: () => once(id, () => call(chosen, wire(state.asked), again)) });
+  // An export takes many pages: it says that it is under way, and a second click does not begin it again.
+  const once = async (id, call) => {
+    if (state.acting.has(id)) return;
+    state.acting.add(id);
+    document.getElementById(id)?.setAttribute("aria-disabled", "true");
+    await Promise.resolve().then(call).catch(told);
+    state.acting.delete(id);
+    document.getElementById(id)?.setAttribute("aria-disabled", "false");
+  };
   const total = state.found?.totalCount ?? null;
   const count = total === null ? h("span", {}) : h("span", { class: "quiet", text: total >= CAPPED ? `${number(CAPPED)} or more` : `${number(total)} in all` });
   return [count, h("span", { class: "grow" }), may && fits.cancel ? act("bulk-cancel", `Cancel ${whom}`, bulk.cancel) : null, may && fits.redrive ? act("bulk-redrive", `Try ${whom} again`, bulk.redrive) : null,

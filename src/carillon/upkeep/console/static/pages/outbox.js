@@ -2,7 +2,7 @@
 
 import { ask } from "../lib/api.js";
 import { badge, card, counted, empty, fill, h, head, say } from "../lib/dom.js";
-import { choice, field, given, recall, refill, soon } from "../lib/forms.js";
+import { choice, field, given, newest, recall, refill, soon } from "../lib/forms.js";
 import { moment, number } from "../lib/format.js";
 import { preview } from "../lib/preview.js";
 
@@ -17,8 +17,12 @@ export async function render(main, shell) {
   const { channel = "", words = "" } = shell.query;
   const state = { channel, words, most: SHOWN, seen: "" };
   const list = h("div", { "aria-busy": "true" });
+  const asking = newest();
   const draw = async (again = false) => {
-    const found = await ask("/api/v1/sandbox/messages", { query: { channel: state.channel, limit: ASKED } });
+    const still = asking();
+    const { channel } = state;
+    const found = await ask("/api/v1/sandbox/messages", { query: { channel, limit: ASKED } });
+    if (!still() || channel !== state.channel) return;
     const seen = JSON.stringify(found.items);
     if (seen === state.seen && !again) return;
     state.seen = seen;

@@ -1,10 +1,11 @@
 /** The first page: a verdict, tiles that lead to their lists, and what the ledger says about a time. */
 
 import { ask } from "../lib/api.js";
+import { calling } from "../lib/calling.js";
 import { bar, chart } from "../lib/charts.js";
 import { badge, card, empty, fill, h, head, loading, num, table, titled, toast, when } from "../lib/dom.js";
 import { newest, refill } from "../lib/forms.js";
-import { millis, moment, number, percent, span } from "../lib/format.js";
+import { local, millis, moment, number, percent, sentence, span } from "../lib/format.js";
 import { lately } from "../lib/recent.js";
 import { unknown, verdict } from "../lib/verdict.js";
 
@@ -12,17 +13,25 @@ const HOUR = 3_600_000;
 const RANGES = { "1h": ["1 h", HOUR], "24h": ["24 h", 24 * HOUR], "7d": ["7 d", 168 * HOUR] };
 const DIMENSIONS = ["channel", "provider", "template", "tenant"];
 const FAILING = 0.2;
+const PATIENCE_MS = 300;
 const MOODS = { breaker_open: "bad", breaker_closed: "good" };
 
 export async function render(main, shell) {
   const state = chosen(shell.query);
   const places = { verdict: h("div", {}), figures: h("div", {}), groups: h("div", {}, card("What ended in this time", loading())), bottom: h("div", { class: "page" }), when: h("div", { class: "row" }) };
   const charts = { ended: chart("Accepted, delivered, failed and skipped over the time"), calls: chart("Average and slowest call that delivered, over the time") };
-  const asking = newest();
+  const [asking, charting] = [newest(), newest()];
   let known = null;
+  let counting = null;
+  const cleared = (sentence) => { for (const one of Object.values(charts)) one.clear(sentence); };
   const draw = async () => {
     const still = asking();
+    const [drawn, about] = [charting(), JSON.stringify(state)];
+    // Answers may overtake one another, and another time may have been chosen meanwhile.
+    const due = () => drawn() && JSON.stringify(state) === about;
     const charted = ask("/api/v1/console/history", { query: asked(state) });
+    // What fails below must not leave this without anybody who listens.
+    charted.catch(() => {});
     // Without the page Providers this process serves no list of them. Only operators may see targets: an endpoint may belong to any tenant.
     const listed = (path) => (shell.surface.pages.includes("providers") ? ask(path).catch(() => ({ items: [] })) : { items: [] });
     const [overview, providers, targets] = await Promise.all([ask("/api/v1/console/overview"), listed("/api/v1/admin/providers"), listed("/api/v1/admin/targets")]);
@@ -32,20 +41,35 @@ export async function render(main, shell) {
     // A long time in a large ledger takes a moment; the verdict does not wait for it.
     top(known);
     charted.then((history) => {
+      if (!due()) return;
+      clearTimeout(counting);
       known = history;
       top(history);
       plot(charts, history);
       refill(places.groups, groups(history, state, pick));
-    }, (error) => toast(error.message, "bad"));
+    }, (error) => {
+      // Where the server is away, a bar above the page says so, and the charts are those of before.
+      if (!due() || error.status === 0 || error.status >= 500) return;
+      clearTimeout(counting);
+      known = { refused: true };
+      top(known);
+      cleared("No chart.");
+      refill(places.groups, card("What ended in this time", empty(sentence(error.message))));
+    });
     // Where this process lists no providers, it still uses some.
     const beside = shell.surface.pages.includes("providers") ? h("div", { class: "two" }, lanes(overview.lanes), carriers(providers.items)) : lanes(overview.lanes);
     refill(places.bottom, beside, receivers(targets.items, draw),
       card("Recent events", overview.recent.length ? lately(overview.recent, 8, shell.surface.pages) : empty("No failure, no open breaker and no error in this process.")));
   };
-  const choose = (change) => {
+  const choose = (change, typed = false) => {
     Object.assign(state, change);
+    // The figures of another time would stand there under the name of this one; where counting is fast, nothing flickers.
+    known = null;
+    clearTimeout(counting);
+    counting = setTimeout(() => cleared("Counting…"), PATIENCE_MS);
     shell.keep(state.range === "1h" && state.by === "channel" && !state.name ? {} : state);
-    refill(places.when, times(state, choose));
+    // A date is typed in parts: the field must stay until the last of them.
+    if (!typed) refill(places.when, times(state, choose));
     return draw().catch((error) => toast(error.message, "bad"));
   };
   const pick = (by, name) => choose({ by, name });
@@ -55,7 +79,7 @@ export async function render(main, shell) {
     h("div", { class: "row" }, places.when), h("div", { class: "two" }, card("Throughput", charts.ended), card("Time of one call", charts.calls)),
     places.groups, places.bottom));
   // The charts know their width only now.
-  plot(charts, known);
+  if (!known?.refused) plot(charts, known);
   let waiting = null;
   // The verdict of an hour ago must not stand there in green.
   const sick = (error) => refill(places.verdict, unknown(error));
@@ -63,11 +87,13 @@ export async function render(main, shell) {
   shell.onTick(soon);
   shell.keys({ 1: ["the last hour", () => choose({ range: "1h" })], 2: ["the last day", () => choose({ range: "24h" })], 3: ["the last week", () => choose({ range: "7d" })] });
   const poll = setInterval(soon, 10_000);
-  return () => { clearInterval(poll); clearTimeout(waiting); };
+  return () => { clearInterval(poll); clearTimeout(waiting); clearTimeout(counting); };
 }
 
 function chosen(query) {
-  return { range: query.range ?? "1h", after: query.after ?? "", before: query.before ?? "", by: DIMENSIONS.includes(query.by) ? query.by : "channel", name: query.name ?? "" };
+  const { range = "1h", after = "", before = "" } = query;
+  // A time of one's own has a beginning.
+  return { range: range === "custom" && isNaN(new Date(after)) ? "1h" : range, after, before: isNaN(new Date(before)) ? "" : before, by: DIMENSIONS.includes(query.by) ? query.by : "channel", name: query.name ?? "" };
 }
 
 /** What the charts ask for. */
@@ -80,13 +106,15 @@ function asked(state) {
 /** The time and what to show of it. */
 function times(state, choose) {
   const one = (range, text) => h("button", { type: "button", id: `range-${range}`, text, "aria-pressed": String(state.range === range), onclick: () => choose({ range }) });
-  const local = (at) => new Date(at - new Date(at).getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+  const utc = (value) => (value ? new Date(value).toISOString() : "");
+  // Without a beginning it is no time: nothing is asked until there is one again.
+  const typed = (name) => (event) => { if (event.target.value || name === "before") choose({ [name]: utc(event.target.value) }, true); };
   const custom = state.range === "custom" ? [
-    h("input", { type: "datetime-local", "aria-label": "From", value: state.after, onchange: (event) => choose({ after: event.target.value }) }), "to",
-    h("input", { type: "datetime-local", "aria-label": "Until", value: state.before, onchange: (event) => choose({ before: event.target.value }) })] : null;
+    h("input", { type: "datetime-local", id: "range-after", "aria-label": "From", value: local(state.after), onchange: typed("after") }), "to",
+    h("input", { type: "datetime-local", id: "range-before", "aria-label": "Until", value: local(state.before), onchange: typed("before") })] : null;
   return [h("div", { class: "segments", role: "group", "aria-label": "Time" }, Object.entries(RANGES).map(([range, [text]]) => one(range, text)),
     h("button", { type: "button", id: "range-custom", text: "Custom", "aria-pressed": String(state.range === "custom"),
-      onclick: () => choose({ range: "custom", after: state.after || local(Date.now() - HOUR), before: state.before || local(Date.now()) }) })), custom,
+      onclick: () => choose({ range: "custom", after: state.after || utc(Date.now() - HOUR), before: state.before || utc(Date.now()) }) })), custom,
   state.name ? h("button", { type: "button", class: "chip", "aria-pressed": "true", id: "no-name", "aria-label": `Only ${state.by} ${state.name}: show all`, onclick: () => choose({ name: "" }) }, `${state.by} ${state.name}`, " ✕") : null];
 }
 
@@ -121,6 +149,7 @@ function figures(overview, history, state, pages) {
   const within = RANGES[state.range]?.[0] ?? "this time";
   const delta = (name) => {
     if (!history) return "…";
+    if (history.refused) return "";
     const now = history.totals[name];
     const before = history.before[name];
     if (!now && !before) return `none in ${within}`;
@@ -186,22 +215,10 @@ function receivers(all, draw) {
   return card("Endpoints and rates", table("Endpoints and rates", ["provider", "endpoint", "breaker", "failing since", "next probe", "rate", ""],
     found.map((one) => [one.provider ?? `tenant ${one.tenantId}`, one.endpoint ?? "", badge(one.state),
       one.failingSince ? when(one.failingSince) : "", one.nextProbeAt ? when(one.nextProbeAt) : "", pace(one),
-      one.state === "closed" ? "" : h("button", { id: `enable-${one.provider}-${one.endpoint}`, type: "button", onclick: () => enable(one, draw) }, "Enable")]), { cards: true }));
+      one.state === "closed" || !one.endpoint ? "" : calling(one, draw)]), { cards: true }));
 }
 
 function pace(one) {
   const rate = one.perSecond === null ? "" : `${one.perSecond}/s`;
   return one.pausedUntil ? `${rate} paused until ${moment(one.pausedUntil)}`.trim() : rate;
-}
-
-async function enable(one, draw) {
-  try {
-    await ask("/api/v1/admin/targets/enable", {
-      method: "POST", headers: { "X-Admin-Override": "true" },
-      body: { provider: one.provider, endpoint: one.endpoint, reason: "enabled in the console" } });
-    toast(`${one.endpoint} is called again`);
-    await draw();
-  } catch (error) {
-    toast(error.message, "bad");
-  }
 }

@@ -4,8 +4,9 @@ import { ask, spelled, token } from "../lib/api.js";
 import { confirm } from "../lib/dialog.js";
 import { badge, card, copies, counted, empty, fill, h, head, num, say, table, titled, toast, when } from "../lib/dom.js";
 import { field, given, refill } from "../lib/forms.js";
-import { many, number } from "../lib/format.js";
+import { many, number, sentence } from "../lib/format.js";
 import { lift } from "../lib/lifting.js";
+import { whereIs } from "../lib/pages.js";
 import { chosen, wishes } from "../lib/person-wishes.js";
 
 const NEWEST = 20;
@@ -19,10 +20,6 @@ export async function render(main, shell, [id]) {
   return id ? person(main, shell, id, shell.query.tenant ?? "") : search(main, shell);
 }
 
-function where(id, tenant) {
-  return `#/people/${encodeURIComponent(id)}${tenant ? `?tenant=${encodeURIComponent(tenant)}` : ""}`;
-}
-
 function search(main, shell) {
   const found = h("div", {});
   const form = h(
@@ -32,18 +29,19 @@ function search(main, shell) {
     field("tenant", "Tenant", { placeholder: "only for operators", value: shell.query.tenant ?? "" }),
     h("button", { class: "primary", text: "Look up" }),
   );
+  let asked = 0;
   form.onsubmit = async (event) => {
     event.preventDefault();
     const { who, tenant } = given(form);
     if (!who) return;
     shell.keep({ who, tenant });
     fill(found, h("p", { class: "quiet", text: "Looking…" }));
-    try {
-      fill(found, await matches(who, tenant ?? ""));
-      say(counted(found.querySelectorAll("tbody tr").length));
-    } catch (error) {
-      fill(found, empty(error.message));
-    }
+    const turn = ++asked;
+    const shown = await matches(who, tenant ?? "").catch((error) => empty(sentence(error.message)));
+    // Somebody else was looked up meanwhile.
+    if (turn !== asked) return;
+    fill(found, shown);
+    say(counted(found.querySelectorAll("tbody tr").length));
   };
   fill(
     main,
@@ -63,8 +61,8 @@ async function matches(who, tenant) {
   const query = { pageSize: 100, count: "capped" };
   const [own, sent, byId] = await Promise.all([
     ask(`/api/v1/people/${encodeURIComponent(who)}`, { query: { tenantId: tenant } }),
-    ask("/api/v1/notifications", { query: { ...query, recipient: who } }),
-    ask("/api/v1/notifications", { query: { pageSize: 1, userId: who, count: "capped" } }),
+    ask("/api/v1/notifications", { query: { ...query, tenantId: tenant, recipient: who } }),
+    ask("/api/v1/notifications", { query: { pageSize: 1, tenantId: tenant, userId: who, count: "capped" } }),
   ]);
   const people = new Map();
   if (own.known || byId.items.length) people.set(`${own.tenantId ?? byId.items[0]?.tenantId ?? ""} ${who}`, [who, own.tenantId ?? byId.items[0]?.tenantId, "by id", byId.items[0]?.createdAt ?? own.preferences.updatedAt]);
@@ -72,12 +70,12 @@ async function matches(who, tenant) {
   const shown = [...people.values()];
   const anonymous = sent.items.filter((one) => !one.userId).length;
   const more = anonymous
-    ? h("p", {}, `${number(anonymous)} of the newest notifications went to this address without naming a person. `, h("a", { href: `#/notifications?recipient=${encodeURIComponent(who)}`, text: "Show them" }))
+    ? h("p", {}, `${number(anonymous)} of the newest notifications went to this address without naming a person. `, h("a", { href: `#/notifications?${new URLSearchParams({ recipient: who, ...(tenant ? { tenantId: tenant } : {}) })}`, text: "Show them" }))
     : null;
-  if (!shown.length) return card(null, more ?? empty("Nobody is known by this id or address."), h("p", {}, h("a", { href: where(who, tenant), text: `Open ${who} all the same` })));
+  if (!shown.length) return card(null, more ?? empty("Nobody is known by this id or address."), h("p", {}, h("a", { href: whereIs(who, tenant), text: `Open ${who} all the same` })));
   return card(
     null,
-    table("People", ["person", "tenant", "found", "last seen"], shown.map(([id, of, how, at]) => ({ cells: [h("a", { href: where(id, of), text: id }), of ?? "–", how, when(at)], href: where(id, of) })), { cards: true }),
+    table("People", ["person", "tenant", "found", "last seen"], shown.map(([id, of, how, at]) => ({ cells: [h("a", { href: whereIs(id, of), text: id }), of ?? "–", how, when(at)], href: whereIs(id, of) })), { cards: true }),
     more,
   );
 }
@@ -87,11 +85,11 @@ async function person(main, shell, id, tenant) {
   const again = () => person(main, shell, id, tenant);
   const [who, sent] = await Promise.all([
     ask(`/api/v1/people/${encodeURIComponent(id)}`, { query }),
-    ask("/api/v1/notifications", { query: { userId: id, pageSize: NEWEST, count: "capped" } }),
+    ask("/api/v1/notifications", { query: { userId: id, tenantId: tenant, pageSize: NEWEST, count: "capped" } }),
   ]);
-  const own = sent.items.filter((one) => !tenant || one.tenantId === tenant);
+  const own = sent.items;
   const addresses = addressesOf(who, own);
-  const held = await suppressed(addresses);
+  const held = await suppressed(addresses, who.tenantId);
   fill(
     main,
     h(
@@ -102,7 +100,7 @@ async function person(main, shell, id, tenant) {
       h("div", { class: "two" }, reached(addresses, held, again), about(who, query, again)),
       titled("What they want", null, wanted(id, query, who.preferences)),
       h("div", { class: "two" }, gathering(who), throttled(who)),
-      newestOnes(id, own),
+      newestOnes(id, tenant, own),
       rights(id, who, query),
     ),
   );
@@ -117,9 +115,10 @@ function addressesOf(who, sent) {
   return [...found.values()];
 }
 
-async function suppressed(addresses) {
-  const asked = addresses.slice(0, 20).map(({ address, channel }) => ask("/api/v1/suppressions", { query: { address, channel, pageSize: 10 } }).catch(() => ({ items: [] })));
-  return (await Promise.all(asked)).flatMap((one) => one.items);
+/** What keeps messages from the addresses: what holds for everybody, and for the person's own tenant; an operator may see those of others. */
+async function suppressed(addresses, tenantId) {
+  const asked = addresses.slice(0, 20).map(({ address, channel }) => ask("/api/v1/suppressions", { query: { address, channel, ...(tenantId ? { tenantId } : { shared: true }), pageSize: 10 } }).catch(() => ({ items: [] })));
+  return (await Promise.all(asked)).flatMap((one) => one.items).filter((one) => !one.tenantId || one.tenantId === tenantId);
 }
 
 function reached(addresses, held, again) {
@@ -186,8 +185,8 @@ function throttled(who) {
   );
 }
 
-function newestOnes(id, sent) {
-  const all = h("a", { href: `#/notifications?userId=${encodeURIComponent(id)}`, text: "All notifications" });
+function newestOnes(id, tenant, sent) {
+  const all = h("a", { href: `#/notifications?${new URLSearchParams({ userId: id, ...(tenant ? { tenantId: tenant } : {}) })}`, text: "All notifications" });
   if (!sent.length) return titled("Notifications", all, empty("No notification names this person."));
   const rows = sent.map((one) => {
     const href = `#/notifications/${encodeURIComponent(one.id)}`;

@@ -4,7 +4,7 @@ import { ask } from "../lib/api.js";
 import { confirm, show as dialog } from "../lib/dialog.js";
 import { badge, card, empty, fill, h, head, num, table, titled, toast, when } from "../lib/dom.js";
 import { area, choice, field, live, newest, refill } from "../lib/forms.js";
-import { many, millis, number, percent } from "../lib/format.js";
+import { many, millis, number, percent, span } from "../lib/format.js";
 
 const PATH = "/api/v1/admin/pauses";
 const OVERRIDE = { "X-Admin-Override": "true" };
@@ -167,12 +167,12 @@ function lanes({ overview, pauses }, draw) {
     "Lanes",
     table(
       "Lanes",
-      ["lane", num("due"), num("in calls"), "oldest", ""],
+      ["lane", num("due"), num("under way"), num("oldest"), ""],
       overview.lanes.map((one) => [
         h("span", { class: "row" }, one.name, held(one.name) ? badge("paused") : null),
         number(one.due),
         number(one.leased),
-        one.oldestDueSeconds === null ? "–" : millis(one.oldestDueSeconds * 1000),
+        span(one.oldestDueSeconds),
         held(one.name)
           ? h("button", { type: "button", text: "Resume", "aria-label": `Resume lane ${one.name}`, onclick: () => resume(held(one.name), draw) })
           : h("button", { type: "button", text: "Pause", "aria-label": `Pause lane ${one.name}`, onclick: () => pauseOne("lane", one.name, draw) }),

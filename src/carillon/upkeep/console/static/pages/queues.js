@@ -1,9 +1,9 @@
 /** Queues: their depths, handlers and failed messages; requeueing, pausing and resuming. */
 
-import { ask } from "../lib/api.js";
+import { ask, Problem } from "../lib/api.js";
 import { sampled } from "../lib/sampled.js";
 import { badge, card, counted, empty, fill, h, head, num, say, table, toast } from "../lib/dom.js";
-import { choice, field, given, live, newest, recall, refill, standing, turned } from "../lib/forms.js";
+import { choice, field, given, live, newest, none, recall, refill, standing, turned } from "../lib/forms.js";
 import { millis, moment, number, span } from "../lib/format.js";
 import { auditOf } from "../lib/queue-audit.js";
 import { brake, paused } from "../lib/queue-pause.js";
@@ -33,8 +33,11 @@ async function list(main, shell) {
   const audit = auditOf(shell, null);
   const top = h("div", { class: "page" });
   const depths = sampled("Messages that wait, are delayed and failed, while this page is open", LEVELS);
+  const asking = newest();
   const draw = async () => {
+    const still = asking();
     const [{ queues }, held] = await Promise.all([ask("/ops/queues"), paused()]);
+    if (!still()) return;
     refill(top, figures(queues), card("Queues", h("div", { class: "broad" }, overview(queues, held))));
     depths.add(levels(queues));
     await Promise.all([logs.draw(), audit.draw()]);
@@ -113,10 +116,13 @@ async function one(main, shell, name) {
   const failed = failedOf(shell, name);
   const logs = logsOf(shell, name);
   const audit = auditOf(shell, name);
+  const asking = newest();
   const draw = async () => {
+    const still = asking();
     const [{ queues }, held] = await Promise.all([ask("/ops/queues"), paused()]);
+    if (!still()) return;
     const queue = queues.find((each) => each.queue === name);
-    if (!queue) throw new Error(`There is no queue ${name}.`);
+    if (!queue) throw new Problem(404, "NOT_FOUND", `There is no queue ${name}.`, null);
     refill(act, brake(name, held.get(name), draw));
     refill(top, held.has(name) ? card(null, h("p", {}, badge("paused"), ` by ${held.get(name).by}: ${held.get(name).reason}`)) : null, figures([queue]));
     depths.add(levels([queue]));
@@ -280,7 +286,7 @@ function logsOf(shell, name) {
             ]),
             { cards: true },
           )
-        : empty(state.cursor ? "There are no older ones." : Object.keys(asked).length ? "Nothing matches." : "No message has run yet."),
+        : none(state, Object.keys(asked).length ? "Nothing matches." : "No message has run yet."),
       turned(found.job_logs, found, state, draw, "job log"),
     );
     return found.job_logs.length;
@@ -293,7 +299,9 @@ function logsOf(shell, name) {
       oninput: () => {
         for (const key of Object.keys(asked)) delete asked[key];
         Object.assign(asked, given(form));
-        shell.keep(asked);
+        // The other lists of the page stay where they are.
+        const others = Object.entries(shell.query).filter(([key]) => !(key in form.elements));
+        shell.keep({ ...Object.fromEntries(others), ...asked }, history.state);
         state.go();
         return draw().then((rows) => say(counted(rows, rows === LOGS))).catch(() => {});
       },

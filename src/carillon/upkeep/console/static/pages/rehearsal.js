@@ -2,6 +2,7 @@
 
 import { ask, play, Problem } from "../lib/api.js";
 import { card, copies, empty, fill, h, head } from "../lib/dom.js";
+import { sentence } from "../lib/format.js";
 import { asked, command, complain, kept, questionForm } from "../lib/rehearsal-question.js";
 import { result, spell } from "../lib/rehearsal-result.js";
 
@@ -39,7 +40,7 @@ export async function render(main, shell) {
     } catch (error) {
       fill(places.told);
       if (error.name === "AbortError") fill(places.told, h("p", { class: "quiet", text: "Stopped." }));
-      else complain(places.error, said(error));
+      else complain(places.error, sentence(error.message ?? "Something went wrong."));
     }
     running = null;
     working(false);
@@ -84,10 +85,4 @@ async function played(question, places, signal) {
   shown.draw();
   shown.element.querySelector("h2").focus({ preventScroll: true });
   shown.element.scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
-}
-
-/** An error as a sentence. */
-function said(error) {
-  const words = error.message ?? "Something went wrong.";
-  return `${words[0].toUpperCase()}${words.slice(1)}${/[.!?]$/.test(words) ? "" : "."}`;
 }

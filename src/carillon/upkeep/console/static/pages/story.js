@@ -5,6 +5,7 @@ import { confirm, show } from "../lib/dialog.js";
 import { badge, card, copies, fill, h, head, titled, toast, when } from "../lib/dom.js";
 import { choice, field, newest, refill } from "../lib/forms.js";
 import { millis, moment, number } from "../lib/format.js";
+import { whereIs } from "../lib/pages.js";
 import { preview } from "../lib/preview.js";
 import { attempted, explained, gated } from "../lib/words.js";
 
@@ -14,6 +15,8 @@ const ENDS = [["deliveredAt", "Delivered", "good"], ["openedAt", "Opened", "good
 export async function story(main, shell, id) {
   const page = h("div", { class: "page" });
   const asking = newest();
+  // What somebody has asked for, and a message that does not change, stay while the notification goes on.
+  const kept = { why: why(() => kept.one), previews: new Map(), one: null };
   let shown = "";
   const draw = async () => {
     const still = asking();
@@ -21,7 +24,8 @@ export async function story(main, shell, id) {
     const now = JSON.stringify(one);
     if (!still() || now === shown) return;
     shown = now;
-    refill(page, head(one.templateKey, badge(one.status), acts(one, shell, draw)), facts(one, shell), inOrder(one.routes).map((route) => told(route, shell)), why(one));
+    kept.one = one;
+    refill(page, head(one.templateKey, badge(one.status), acts(one, shell, draw)), facts(one, shell), inOrder(one.routes).map((route) => told(route, shell, kept.previews)), kept.why);
   };
   await draw();
   fill(main, page);
@@ -58,7 +62,9 @@ async function cancel(one, draw) {
 async function retry(one, failed, draw) {
   const channels = new Set(failed.map((route) => route.channel));
   const { items } = await ask("/api/v1/admin/providers").catch(() => ({ items: [] }));
-  const others = items.filter((each) => channels.has(each.channel)).map((each) => [each.provider, `${each.provider}${each.state === "closed" ? "" : `, its breaker is ${each.state.replace("_", " ")}`}`]);
+  // A provider of two of its channels is one choice.
+  const able = new Map(items.filter((each) => channels.has(each.channel)).map((each) => [each.provider, each]));
+  const others = [...able.values()].map((each) => [each.provider, `${each.provider}${each.state === "closed" ? "" : `, its breaker is ${each.state.replace("_", " ")}`}`]);
   const given = await confirm({ title: "Try again?", act: "Try again", text: "It keeps its id and its history and gets a fresh budget. A provider that you choose is called first, whatever its breaker says.",
     fields: [field("reason", "Reason, for the audit trail", { required: true, maxlength: 1000 }), choice("provider", "By", [["", "the usual order of providers"], ...others])] });
   if (!given) return;
@@ -69,17 +75,16 @@ async function retry(one, failed, draw) {
 }
 
 /** A link to a page that this console has, or else to the notifications that share the value. */
-function linked(shell, page, path, filter, text) {
-  const href = shell.surface.pages.includes(page) ? `#/${page}/${encodeURIComponent(path)}` : `#/notifications?${new URLSearchParams(filter)}`;
-  return h("a", { href, text });
+function linked(shell, page, href, filter, text) {
+  return h("a", { href: shell.surface.pages.includes(page) ? href : `#/notifications?${new URLSearchParams(filter)}`, text });
 }
 
 function facts(one, shell) {
   const shown = [
     ["Id", h("span", { class: "row" }, h("code", { text: one.id }), Object.assign(copies(one.id, "Copy"), { id: "copy-id" }))],
     ["Accepted", when(one.createdAt)],
-    ["Person", one.userId && linked(shell, "people", one.userId, { userId: one.userId }, one.userId)],
-    ["Template", linked(shell, "templates", one.templateKey, { templateKey: one.templateKey }, one.templateKey)],
+    ["Person", one.userId && linked(shell, "people", whereIs(one.userId, one.tenantId), { userId: one.userId }, one.userId)],
+    ["Template", linked(shell, "templates", `#/templates/${encodeURIComponent(one.templateKey)}`, { templateKey: one.templateKey }, one.templateKey)],
     ["Category", one.category], ["Tenant", one.tenantId], ["Origin", one.serviceOrigin], ["Priority", one.priority], ["Language", one.locale],
     ["Scheduled", one.scheduledFor && when(one.scheduledFor)], ["Expires", one.expiresAt && when(one.expiresAt)],
     ["Trace", one.traceId && h("a", { href: `#/notifications?traceId=${encodeURIComponent(one.traceId)}`, text: one.traceId })],
@@ -87,7 +92,7 @@ function facts(one, shell) {
   ];
   return card("Request", h("dl", { class: "facts columns" }, shown.filter(([, value]) => value).map(([name, value]) =>
     h("div", {}, h("dt", { text: name }), h("dd", {}, value)))),
-  Object.keys(one.data).length ? h("details", {}, h("summary", { text: "Variables" }), h("pre", { text: JSON.stringify(one.data, null, 2) })) : null);
+  Object.keys(one.data).length ? h("details", { id: "variables" }, h("summary", { text: "Variables" }), h("pre", { text: JSON.stringify(one.data, null, 2) })) : null);
 }
 
 /** The routes of a chain as they are tried; what a gate skipped comes last. */
@@ -95,11 +100,18 @@ function inOrder(routes) {
   return routes.toSorted((one, other) => (one.step ?? Infinity) - (other.step ?? Infinity) || 0);
 }
 
-function told(route, shell) {
+function told(route, shell, previews) {
   const points = [...route.attempts.map((one) => attempt(one, shell)), ending(route)].filter(Boolean);
   return titled(`${route.channel} to ${route.recipient ?? whom(route)}`, badge(route.status),
     h("div", { class: "story" }, h("ol", { class: "timeline" }, h("li", { class: "dot" }, h("b", { text: "Accepted" }), " ", when(route.createdAt), chain(route)), points),
-      route.message ? h("div", {}, h("h3", { text: "As the recipient sees it" }), preview(route.channel, route.recipient, route.message, { drawn: true })) : null));
+      route.message ? h("div", {}, h("h3", { text: "As the recipient sees it" }), drawn(route, previews)) : null));
+}
+
+/** The message of a route, drawn once. */
+function drawn(route, previews) {
+  const key = JSON.stringify([route.routeId, route.message]);
+  if (!previews.has(key)) previews.set(key, preview(route.channel, route.recipient, route.message, { drawn: true }));
+  return previews.get(key);
 }
 
 /** A route without an address names its person: email:user:ada. */
@@ -149,10 +161,10 @@ function again(one) {
   return { templateKey, userId, tenantId, category, serviceOrigin, data, metadata, priority, isBulk, locale, ...to };
 }
 
-function why(one) {
+function why(story) {
   const shown = h("div", {});
   const explain = async () => {
-    const found = await ask("/api/v1/notifications/explain", { method: "POST", body: Object.fromEntries(Object.entries(again(one)).filter(([, value]) => value !== null)) });
+    const found = await ask("/api/v1/notifications/explain", { method: "POST", body: Object.fromEntries(Object.entries(again(story())).filter(([, value]) => value !== null)) });
     fill(shown, h("p", {}, "The same request now: ", badge(found.outcome), found.message ? ` ${found.message}` : ""),
       h("ol", { class: "gates", "aria-label": "Gates" }, found.steps.map((step) => {
         const { name, lines } = explained(step);

@@ -1,10 +1,10 @@
 /** Live streams: connected readers, waiting notifications, the inbox of one person, and sending to a person. */
 
 import { ask, follow } from "../lib/api.js";
-import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
+import { badge, card, empty, fill, h, head, num, table, toast } from "../lib/dom.js";
 import { bar } from "../lib/charts.js";
 import { sampled } from "../lib/sampled.js";
-import { area, choice, field, given, live, refill } from "../lib/forms.js";
+import { area, choice, field, given, live, newest, refill } from "../lib/forms.js";
 import { moment, number, percent, span } from "../lib/format.js";
 
 const KEPT = 50;
@@ -26,8 +26,11 @@ async function everybody(main, shell) {
     { name: "connections", mood: "good" },
     { name: "waiting", mood: "wait" },
   ]);
+  const asking = newest();
   const draw = async () => {
+    const still = asking();
     const [streams, overview] = await Promise.all([ask("/api/v1/console/streams"), ask("/api/v1/console/overview")]);
+    if (!still()) return;
     refill(
       top,
       figures(streams, overview),
@@ -83,7 +86,7 @@ function readers(streams) {
       { class: "slim" },
       table(
         "Readers",
-        ["person", "connections"],
+        ["person", num("connections")],
         streams.readers.map((one) => {
           if (one.tenantId) return [`${one.userId} of ${one.tenantId}`, number(one.connections)];
           const href = `#/streams/${encodeURIComponent(one.userId)}`;
@@ -102,12 +105,12 @@ function lanes(found) {
     { class: "slim" },
     table(
       "Priorities",
-      ["priority", "due", "under way", "oldest"],
+      ["priority", num("due"), num("under way"), num("oldest")],
       found.map((lane) => [
         PRIORITIES[lane.name] ?? lane.name,
         number(lane.due),
         number(lane.leased),
-        lane.oldestDueSeconds === null ? "–" : span(lane.oldestDueSeconds),
+        span(lane.oldestDueSeconds),
       ]),
     ),
   );
@@ -162,12 +165,15 @@ async function person(main, shell, user) {
   const top = h("div", {});
   const inbox = h("div", {});
   const seen = { text: "", silence: 0 };
+  const asking = newest();
   const draw = async () => {
+    const still = asking();
     const [held, found, streams] = await Promise.all([
       ask(`${path}/unread`),
       ask(path, { query: { limit: KEPT } }),
       ask("/api/v1/console/streams"),
     ]);
+    if (!still()) return;
     seen.silence = MISSED_BEATS * streams.heartbeatSeconds * 1000 + 1000;
     const here = streams.readers.find((one) => one.userId === user && !one.tenantId)?.connections ?? 0;
     fill(
@@ -211,7 +217,7 @@ function entries(found) {
   if (!found.notifications.length) return empty("This person has no notifications, or retention has deleted them.");
   return table(
     "Inbox",
-    ["number", "when", "type", "priority", "says", "state", "read"],
+    [num("number"), "when", "type", "priority", "says", "state", "read"],
     found.notifications.map((one) => [
       number(one.seq),
       moment(one.event_timestamp),

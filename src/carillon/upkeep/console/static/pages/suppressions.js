@@ -1,8 +1,8 @@
 /** The addresses that nothing is sent to: why, until when, added and lifted by hand. */
 
 import { ask } from "../lib/api.js";
-import { badge, card, counted, empty, fill, h, head, say, table, toast, when } from "../lib/dom.js";
-import { choice, field, given, newest, pager, recall, refill, soon, standing } from "../lib/forms.js";
+import { badge, card, counted, fill, h, head, say, table, toast, when } from "../lib/dom.js";
+import { choice, field, given, newest, none, pager, recall, refill, soon, standing } from "../lib/forms.js";
 import { moment } from "../lib/format.js";
 import { lift } from "../lib/lifting.js";
 
@@ -69,9 +69,10 @@ async function list(place, state, draw) {
   const still = state.asking();
   const found = await ask(PATH, { query: { ...state.filters, cursor: state.cursor, pageSize: PAGE_SIZE } });
   if (!still()) return null;
+  const pages = pager(found, state, () => draw().catch((error) => toast(error.message, "bad")));
   if (!found.items.length) {
     const filtered = Object.keys(state.filters).length;
-    refill(place, empty(filtered ? "Nothing matches. Remove a filter to find more." : "No address is suppressed."));
+    refill(place, none(state, filtered ? "Nothing matches. Remove a filter to find more." : "No address is suppressed."), state.cursor ? pages : null);
     return found;
   }
   refill(
@@ -98,7 +99,7 @@ async function list(place, state, draw) {
       ]),
       { cards: true },
     ),
-    pager(found, state, () => draw().catch((error) => toast(error.message, "bad"))),
+    pages,
   );
   return found;
 }
@@ -111,7 +112,6 @@ function adding(shell, draw) {
       onsubmit: async (event) => {
         event.preventDefault();
         const body = Object.fromEntries(Object.entries(given(form)).map(([name, value]) => [name.slice(4), value]));
-        if (body.expiresAt) body.expiresAt = new Date(body.expiresAt).toISOString();
         try {
           await ask(PATH, { method: "POST", body });
           form.reset();
