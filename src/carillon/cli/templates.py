@@ -172,13 +172,11 @@ def preview(  # noqa: PLR0917 - a command line has many options
     """Render a template of a folder with its sample, or with values of a file; exit 1 if it could not be sent."""
     settings = load(blueprint, config)
     found, _ = template_folder.read(folder, settings)
-    held = settings.tenant.get(tenant or "")
-    wished = locale or (held and held.default_locale) or settings.locale.default
-    chosen = _chosen(found, key, channel, wished, strict=locale is not None)
-    template = composer(settings).ready(chosen, found.usable, tenant)
-    values = _values(data)
+    wished = locale or _locale_of(settings, tenant)
+    template = _chosen(found, key, channel, wished, strict=locale is not None)
+    template = composer(settings).ready(template, found.usable, tenant)
     person = Person(written_as(wished, template.locale), zone_of(settings, tenant), SystemClock().wall())
-    message = _previewed(template, template.sample if values is None else values, settings, person)
+    message = _previewed(template, _values(data), settings, person)
     shown = {"subject": message.subject, "text": message.text, "html": message.html}
     fields = _carried(template, message)
     if as_json:
@@ -197,7 +195,14 @@ def preview(  # noqa: PLR0917 - a command line has many options
         raise typer.Exit(1)
 
 
-def _previewed(template: Template, values: dict[str, Any], settings: Settings, person: Person) -> Message:
+def _locale_of(settings: Settings, tenant: str | None) -> str:
+    """The locale of people of a tenant who have said none."""
+    held = settings.tenant.get(tenant or "")
+    return (held and held.default_locale) or settings.locale.default
+
+
+def _previewed(template: Template, given: dict[str, Any] | None, settings: Settings, person: Person) -> Message:
+    values = template.sample if given is None else given
     message = render_message(template, values, settings.templates.missing_variable, person)
     return previewed(message, template, values, carry_rules(settings))
 
