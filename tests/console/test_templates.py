@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.async_api import Page, Route, expect
 
+from carillon.domain.templates import LOCALE
 from tests.support.console import PHONE, Console
 from tests.support.process import Program
 
@@ -177,6 +178,16 @@ async def test_a_new_one(console: Console) -> None:
     await written(page, "Something for {{name}}")
     await expect(page.locator(".phone .notice")).to_contain_text("Something for Ada Lovelace")
     await publish(page, 1)
+
+
+@pytest.mark.req("P-1134")
+async def test_a_new_one_has_a_language_that_the_api_takes(console: Console) -> None:
+    page = await console.open("templates/new")
+    language = page.get_by_label("Language")
+    for locale in ("fil", "fil-PH", "en_US", "de", "de-AT"):
+        await language.fill(locale)
+        fits = await language.evaluate("one => one.checkValidity()")
+        assert fits is (re.fullmatch(LOCALE, locale) is not None), locale
 
 
 async def test_on_a_phone(console: Console) -> None:

@@ -8,17 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.listo_stand import SECRET, Listo, shared_fixture, token
-from tests.support.process import run_carillon
+from tests.support.template_folders import carillon
 
 listo = shared_fixture(JWT_SECRET_KEY=SECRET)
-
-
-def carillon(folder: Path, *arguments: str, exit_code: int = 0) -> str:
-    given = {"DATABASE_URL": f"sqlite:///{folder}/carillon.db", "PATH": "/usr/bin:/bin"}
-    done = run_carillon(["templates", *arguments], cwd=folder, env=given, timeout=60)
-    assert done.returncode == exit_code, (done.stdout, done.stderr)
-    assert "Traceback" not in done.stderr
-    return done.stderr + done.stdout if exit_code else done.stdout
 
 
 @pytest.mark.req("P-411")

@@ -1,6 +1,7 @@
 """Templates of the jinja engine over HTTP, on both ledgers: saved, previewed, sent, and refused with a place."""
 
 import itertools
+import time
 from typing import Any
 
 import pytest
@@ -136,6 +137,51 @@ def test_mjml_and_text_from_html(listo: Listo, key: str) -> None:
     assert "Mug <b>" in shown.body["text"]
     assert "Pay (https://example.org/pay)" in shown.body["text"]
     assert "<" not in shown.body["text"].replace("Mug <b>", "")
+
+
+@pytest.mark.req("P-1131")
+def test_a_tenants_translations_hide_none_of_everybodys(listo: Listo, key: str) -> None:
+    def catalogue(tenant: str | None, **said: str) -> None:
+        entries = "".join(f'msgid "{key}.{name}"\nmsgstr "{word}"\n\n' for name, word in said.items())
+        head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+        made = post(
+            listo, "translations", tenantId=tenant, kind="catalogue", locale="es-MX", bodyTemplate=head + entries
+        )
+        assert made.status == 201
+
+    catalogue(None, hi="Hola", bye="Hasta luego")
+    catalogue("acme", hi="Buenas")
+    post(listo, key, locale="es-MX", bodyTemplate=f"{{{{ t('{key}.hi') }}}}, {{{{ t('{key}.bye') }}}}")
+    for tenant, expected in (
+        (None, "Hola, Hasta luego"),
+        ("acme", "Buenas, Hasta luego"),
+        ("globex", "Hola, Hasta luego"),
+    ):
+        shown = render(listo, templateKey=key, locale="es-MX", tenantId=tenant, data={})
+        assert shown.body["text"] == expected
+        sent = listo.sent(key, "email", locale="es-MX", tenantId=tenant, data={}, headers=ADMIN)
+        assert listo.story(sent, ADMIN)["routes"][0]["message"]["text"] == expected
+
+
+@pytest.mark.req("P-1128")
+def test_trusted_html_is_text_in_a_text_that_is_made_from_html(listo: Listo, key: str) -> None:
+    article = (
+        "<style>p { color: red }</style><!-- <p>x</p> --><h1>Caf&eacute;</h1><p>One &lt; two, <b>see</b> "
+        '<a class="x" href="https://example.org/?a=1&amp;b=2">the page</a></p><ul><li>Tea</li><li>Mug</li></ul>'
+    )
+    html = '<p>Hi {{ name }}</p><div>{{ article|safe }}</div><p>{{ count|default("none"|safe) }}</p>'
+    post(listo, key, bodyTemplate=None, htmlTemplate=html, subjectTemplate="x")
+    shown = render(listo, templateKey=key, data={"name": "Ada <b>", "article": article}).body
+    assert article in shown["html"]
+    lines = [line for line in shown["text"].splitlines() if line]
+    page = "One < two, see the page (https://example.org/?a=1&b=2)"
+    assert lines == ["Hi Ada <b>", "Café", page, "- Tea", "- Mug", "none"]
+    missing = render(listo, templateKey=key, data={"name": "Ada"})
+    assert "missing template variables: article" in missing.body["error"]["message"]
+    began = time.monotonic()
+    hostile = "<a>x" * 20_000 + "</a>" * 20_000 + "<!--" * 10_000 + "<a href='" * 5_000
+    assert render(listo, templateKey=key, data={"name": "Ada", "article": hostile}).status in {200, 400}
+    assert time.monotonic() - began < 10
 
 
 def test_the_template_service_says_which_engine_a_template_needs(listo: Listo, key: str) -> None:

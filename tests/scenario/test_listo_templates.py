@@ -267,3 +267,29 @@ def test_what_was_rendered_stays_whatever_becomes_of_the_template(listo: Listo, 
     call(listo, "DELETE", f"{PATH}/{made.body['id']}")
     message = listo.story(notification_id, ADMIN)["routes"][0]["message"]
     assert message == {"text": "Hi Ada & Co", "subject": "For Ada & Co", "html": "<p>Ada &amp; Co</p>"}
+
+
+@pytest.mark.req("P-1129")
+def test_a_change_keeps_what_is_in_use_and_not_what_somebody_drafts(listo: Listo, key: str) -> None:
+    path = f"{PATH}/{post(listo, key, subjectTemplate='Old').body['id']}"
+    post(listo, key, bodyTemplate="Not yet", subjectTemplate="Not yet", isActive=False)
+    named = call(listo, "PUT", path, {"name": "For guests"})
+    assert (named.body["version"], named.body["bodyTemplate"]) == (3, "Hi {{name}}")
+    assert text(listo, key) == "Hi Ada"
+    draft = post(listo, key, bodyTemplate="Soon {{name}}", isActive=False)
+    # Who names the draft goes on from it.
+    done = call(listo, "PUT", path, {"version": draft.body["version"], "subjectTemplate": "New"})
+    assert (done.body["bodyTemplate"], done.body["subjectTemplate"]) == ("Soon {{name}}", "New")
+
+
+@pytest.mark.req("P-1129")
+def test_a_template_whose_layout_is_gone_can_be_switched_off(listo: Listo, key: str) -> None:
+    frame = f"{key}.frame"
+    layout = post(listo, frame, kind="layout", engine="jinja", bodyTemplate="{% block content %}{% endblock %}!")
+    path = f"{PATH}/{post(listo, key, engine='jinja', layout=frame).body['id']}"
+    assert text(listo, key) == "Hi Ada!"
+    call(listo, "DELETE", f"{PATH}/{layout.body['id']}")
+    assert call(listo, "PUT", path, {"name": "Broken"}).status == 400
+    off = call(listo, "PUT", path, {"isActive": False})
+    assert (off.status, off.body["isActive"]) == (200, False)
+    assert listo.send(key, "email", headers=ADMIN).status == 404

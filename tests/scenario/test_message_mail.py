@@ -266,3 +266,16 @@ def test_the_same_key_with_another_file_is_a_conflict(stand: MailStand, ada: str
     other = stand.send(recipient=ada, attachments=[file(content=b"another")], http=key)
     assert (first.status, again.status, other.status) == (202, 202, 409)
     assert first.body["notificationId"] == again.body["notificationId"]
+
+
+@pytest.mark.req("P-1121")
+def test_a_long_header_is_sent_as_it_was_given(stand: MailStand, ada: str) -> None:
+    """Longer than a line of 78: an encoded id belongs to no conversation, whichever mail program reads it."""
+    answered = f"<{'k' * 90}@mail.example>"
+    headers = {"In-Reply-To": answered, "References": f"<1@mail.example> {answered}", "X-Trace": "t" * 200}
+    stand.until(stand.sent(recipient=ada, headers=headers), "delivered")
+    (mail,) = by_smtp(stand, ada)
+    head = mail.content.partition(b"\r\n\r\n")[0].decode()
+    for name, value in headers.items():
+        assert f"{name}: {value}" in head.replace("\r\n ", " ")
+    assert max(map(len, head.split("\r\n"))) < 998

@@ -29,6 +29,13 @@ channel_id = "offers"
 data = { kind = "offer" }
 [message.offer.in_app]
 icon = "/offer.png"
+[message.thread.push]
+sound = "{{who}}"
+action_url = "{{link}}"
+collapse_key = "{{thread}}"
+[message.thread.in_app]
+url = "{{link}}"
+title = "{{who}}"
 """
 listo = shared_fixture(SETTINGS)
 GERMAN = "+4915112345678"
@@ -258,3 +265,31 @@ def test_what_no_device_should_show_is_refused_with_its_field(
     assert reply.status == 400, reply
     found = reply.body["error"]["details"][0]
     assert found["field"] == field or field in json.dumps(reply.body["error"])
+
+
+@pytest.mark.req("P-1120")
+@pytest.mark.parametrize("channel", ["push", "inApp"])
+def test_the_operators_parts_are_filled_as_those_of_a_template(listo: Listo, channel: str) -> None:
+    defaults = {"who": "Somebody", "thread": "all"}
+    make(listo, "thread", channel, "New", subjectTemplate="Title", defaultVariables=defaults)
+    person = {"recipient": "user-11"} if channel == "inApp" else {}
+    pushed = channel == "push"
+
+    def carried(**data: Any) -> tuple[str | None, str | None]:
+        story = listo.until(listo.sent("thread", channel, data=data, **person), "delivered")
+        message = story["routes"][0]["message"]
+        parts = message[channel]
+        return (parts.get("sound"), parts.get("actionUrl")) if pushed else (message["subject"], parts.get("url"))
+
+    assert carried(link="https://example.org/7") == ("Somebody", "https://example.org/7")
+    # A field that becomes empty is left out.
+    assert carried(who="", link="") == (None if pushed else "Title", None)
+    wrong = {"who": "x" * 2001, "link": "https://example.org"}
+    for path in ("/api/v1/notifications/send", "/api/v1/notifications/explain", f"{PATH}/render"):
+        recipient = {} if path.endswith("render") else {"recipient": "device" if pushed else "user-11"}
+        body = {"templateKey": "thread", "channel": channel, "data": wrong, **recipient}
+        reply = listo.client.call("POST", path, body)
+        said = json.dumps(reply.body)
+        assert reply.status == (200 if path.endswith("explain") else 400), reply
+        assert "TEMPLATE_RENDER_ERROR" in said
+        assert f"message.thread.{channel}" in said

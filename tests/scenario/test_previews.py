@@ -12,8 +12,11 @@ from tests.support.listo_stand import PHONE, Listo, shared_fixture
 from tests.support.listo_templates import PATH
 
 SETTINGS = """
+[locale]
+on_missing = "chain"
 [tenant.acme]
 default_locale = "es-MX"
+time_zone = "Asia/Tokyo"
 [brand.default]
 sign = "All"
 [brand.acme]
@@ -125,3 +128,30 @@ def test_an_item_of_a_batch_is_refused_with_template_line_and_column(listo: List
     refused = listo.client.call("POST", "/api/v1/notifications/batch", {"notifications": [item]}).body
     error = refused["results"][0]["error"]
     assert [error[name] for name in ("template", "part", "line", "column")] == ["wanting", "text", 2, 3]
+
+
+@pytest.mark.req("P-1123")
+def test_a_push_worker_learns_that_fields_need_the_engine(listo: Listo) -> None:
+    picture = "{% if picture is defined %}https://example.org/{{ picture }}{% endif %}"
+    make(listo, "pictured", "push", "Hi {{ name }}", subjectTemplate="T", push={"image": picture})
+    make(listo, "unpictured", "push", "Hi {{ name }}", subjectTemplate="T", push={"image": "{{ picture }}"})
+    assert listo.client.call("GET", f"{PATH}/pictured").body["engine"] == "jinja"
+    assert "engine" not in listo.client.call("GET", f"{PATH}/unpictured").body
+
+
+@pytest.mark.req("P-1126")
+@pytest.mark.parametrize(("tenant", "locale"), [(None, "en-GB"), ("acme", "es-ES"), ("acme", None), (None, None)])
+def test_a_preview_writes_times_and_amounts_as_a_send_does(
+    listo: Listo, tenant: str | None, locale: str | None
+) -> None:
+    if not listo.client.call("GET", f"{PATH}?templateKey=timed").body["items"]:
+        for spoken in ("en", "es"):
+            text = "{{ at|datetime('short') }} {{ 1234.5|money('EUR') }}"
+            make(listo, "timed", "email", text, locale=spoken, subjectTemplate="s")
+    data = {"at": "2026-11-17T20:30:00Z"}
+    wished = {name: value for name, value in (("tenantId", tenant), ("locale", locale)) if value is not None}
+    shown = preview(listo, templateKey="timed", data=data, **wished)
+    reply = listo.send("timed", "email", recipient="ada@example.org", data=data, **wished)
+    assert reply.status == 202, reply
+    found = listo.client.call("GET", f"/api/v1/notifications/{reply.body['notificationId']}?include=message").body
+    assert shown["text"] == found["routes"][0]["message"]["text"]

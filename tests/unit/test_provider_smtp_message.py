@@ -233,3 +233,19 @@ def test_stored_parts_cannot_break_a_line_either(breaker: str) -> None:
 def test_a_scheduled_mail_is_dated_when_it_was_due() -> None:
     message = msgspec.structs.replace(MESSAGE, mail=MailParts(date_ms=1_800_000_000_000))
     assert parsed(written(claim(), message))["Date"] == "Fri, 15 Jan 2027 08:00:00 +0000"
+
+
+@pytest.mark.req("P-1121")
+@pytest.mark.parametrize("link", [None, "https://example.org/u/" + "x" * 120])
+def test_a_long_subject_is_written_in_words_that_every_program_decodes(link: str | None) -> None:
+    """No encoded word is longer than a line of 78 characters, also in a mail with a link to leave."""
+    subject = "Bestätigung über Möbel für Ihr Büro " * 5
+    one = claim()
+    one.unsubscribe_url = link
+    letter = written(one, msgspec.structs.replace(MESSAGE, subject=subject.strip()))
+    head = letter.content.partition(b"\r\n\r\n")[0].decode()
+    assert (f"List-Unsubscribe: <{link}>\r\n" in head) is (link is not None)
+    words = [word for word in head.split() if word.startswith("=?")]
+    assert words
+    assert max(map(len, words)) <= 78 - len(" ")
+    assert parsed(letter)["Subject"] == subject.strip()

@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from carillon.compose.from_settings import categories, composer
+from carillon.compose.from_settings import templates as file_templates
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.notifications import Template
-from carillon.domain.templates import Draft, too_long_part, unfit_name, unfit_parts
+from carillon.domain.templates import Draft, too_long_part, unfit_name, unfit_parts, unfit_text
 from carillon.intake.carried_fields import KINDS
 from carillon.intake.template_files import JINJA_PARTS, LOCALES, PARTS, SHARED, SHARED_CHANNEL
 from carillon.intake.templates import FileTemplates
 
 _BESIDE = frozenset({"sample.json", "template.json", *(f"{channel}.json" for channel in KINDS)})
+_DEPTH = 4
+"""Of `<key>/<locale>/<channel>/text.jinja`."""
 Files = dict[str, str]
 """The content of each file by its path in the folder."""
 Shared = dict[tuple[str, str, str], Template]
@@ -30,17 +33,34 @@ def read(
     """
     if not folder.is_dir():
         raise ConfigurationError(f"{folder} is not a folder")
-    found = FileTemplates.read(folder, composer=composer(settings), beneath=beneath, faults=faults)
+    shared = {**_filed(settings), **(beneath or {})}
+    found = FileTemplates.read(folder, composer=composer(settings), beneath=shared, faults=faults)
+    unfit = found.unfit_alone(composer(settings))
+    if unfit and faults is None:
+        raise ConfigurationError(unfit[0])
+    if faults is not None:
+        faults += unfit
     complaints: list[str] = []
     for (code, channel, locale), template in found.everything().items():
         complaints += [f"{code}/{locale}/{channel}: {why}" for why in _unfit(template, settings)]
     return found, complaints
 
 
+def _filed(settings: Settings) -> Shared:
+    """What templates may use of the folders that the settings name, as over the API."""
+    try:
+        filed = file_templates(settings, faults=[]).everything()
+    except ConfigurationError:
+        # On this machine they need not be there.
+        return {}
+    return {place: one for place, one in filed.items() if one.kind != "message"}
+
+
 def _unfit(template: Template, settings: Settings) -> list[str]:
     """Why the API would refuse a template of a folder."""
     draft, known = Draft.of(template), categories(settings)
     found = [unfit_name(draft.template_key, draft.locale), (unfit_parts(draft) or ("", None))[1], too_long_part(draft)]
+    found.append(unfit_text(draft))
     if draft.channel not in settings.channels:
         found.append(f"there is no channel {draft.channel}; there are {', '.join(sorted(settings.channels))}")
     if draft.category is not None and known.find(draft.category, None) is None:
@@ -55,7 +75,7 @@ def untranslated(found: FileTemplates, settings: Settings) -> list[str]:
         f"{code}/{locale}/{channel}: {key}"
         for (code, channel, locale), template in found.everything().items()
         if template.engine == "jinja" and (code, channel, locale) in ready
-        for key in made.missing_translations(template, found.raw)
+        for key in made.missing_translations(template, found.usable)
     ]
 
 
@@ -75,7 +95,7 @@ def files_of(draft: Draft, default_locale: str) -> Files:
         notes["defaultVariables"] = draft.default_variables
     said = {"subject": draft.subject, "text": draft.body or None, "html": draft.html, "mjml": draft.mjml}
     found = {f"{place}/{part}.{ending}": _line(text) for part, text in said.items() if text is not None}
-    if draft.category is not None:
+    if draft.category is not None and shared is None:
         found[f"{draft.template_key}/category"] = _line(draft.category)
     if draft.sample:
         found[f"{place}/sample.json"] = _json(draft.sample)
@@ -91,6 +111,10 @@ def write(root: Path, files: Mapping[str, str]) -> int:
 
     Raises ConfigurationError for a file that cannot be written.
     """
+    for name in files:
+        # A key may be `..`, and nothing is written beside the folder.
+        if not {".", ".."}.isdisjoint(name.split("/")):
+            raise ConfigurationError(f"{name}: no folder can have the name of this template")
     try:
         return sum(_written(root / name, content) for name, content in files.items()) + _removed(root, files)
     except OSError as error:
@@ -122,11 +146,14 @@ def _written(file: Path, content: str) -> bool:
 
 def _removed(root: Path, files: Mapping[str, str]) -> int:
     changed = 0
-    for folder in {(root / name).parent for name in files}:
-        for file in sorted(folder.iterdir()):
-            if _is_part(file) and str(file.relative_to(root)) not in files:
-                file.unlink()
-                changed += 1
+    folders = {(root / name).parent for name in files}
+    # Of a message: its key's folder holds the locales, and may name the category of all of them.
+    keys = {root / parts[0] for name in files if len(parts := Path(name).parts) == _DEPTH}
+    beside = [file for key in sorted(keys) if (file := key / "category").exists()]
+    for file in (*beside, *(file for folder in sorted(folders) for file in sorted(folder.iterdir()) if _is_part(file))):
+        if file.relative_to(root).as_posix() not in files:
+            file.unlink()
+            changed += 1
     return changed
 
 

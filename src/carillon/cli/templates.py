@@ -7,26 +7,25 @@ from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlencode
 
 import msgspec
 import typer
 from rich.table import Table
 
 from carillon.cli import template_folder
-from carillon.cli.by_hand import read_ledger, with_ledger
+from carillon.cli.by_hand import read_ledger, who, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config, print_json, print_table
 from carillon.cli.remote import HERE, Token, TokenFile, Url, bearer, call, token_of
 from carillon.cli.words import counted
 from carillon.compose import Ledger
-from carillon.compose.from_settings import carry_rules, composer
+from carillon.compose.from_settings import carry_rules, composer, zone_of
 from carillon.compose.from_settings import templates as file_templates
 from carillon.config.reading import load
 from carillon.config.settings import Settings
 from carillon.domain.content.sms import segments_of
 from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.domain.notifications import Message, Template
-from carillon.domain.templates import Draft, StoredTemplate, gaps, warnings
+from carillon.domain.templates import Draft, StoredTemplate, gaps, warnings, written_as
 from carillon.intake.jinja.formats import Person
 from carillon.intake.parts import previewed, too_many_segments
 from carillon.intake.render import render_message
@@ -164,7 +163,7 @@ def preview(  # noqa: PLR0917 - a command line has many options
     part: Annotated[
         Literal["subject", "text", "html"] | None, typer.Option(help="Only the subject, the text or the html.")
     ] = None,
-    tenant: Annotated[str | None, typer.Option(help="The tenant whose brand it shows.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="The tenant whose brand, locale and time zone it shows.")] = None,
     blueprint: Blueprint = None,
     config: Config = None,
     *,
@@ -173,9 +172,11 @@ def preview(  # noqa: PLR0917 - a command line has many options
     """Render a template of a folder with its sample, or with values of a file; exit 1 if it could not be sent."""
     settings = load(blueprint, config)
     found, _ = template_folder.read(folder, settings)
-    template = composer(settings).ready(_chosen(found, key, channel, locale, settings), found.raw, tenant)
-    values = _values(data)
-    message = _previewed(template, template.sample if values is None else values, settings)
+    wished = locale or _locale_of(settings, tenant)
+    template = _chosen(found, key, channel, wished, strict=locale is not None)
+    template = composer(settings).ready(template, found.usable, tenant)
+    person = Person(written_as(wished, template.locale), zone_of(settings, tenant), SystemClock().wall())
+    message = _previewed(template, _values(data), settings, person)
     shown = {"subject": message.subject, "text": message.text, "html": message.html}
     fields = _carried(template, message)
     if as_json:
@@ -194,8 +195,14 @@ def preview(  # noqa: PLR0917 - a command line has many options
         raise typer.Exit(1)
 
 
-def _previewed(template: Template, values: dict[str, Any], settings: Settings) -> Message:
-    person = Person(template.locale, settings.locale.time_zone, SystemClock().wall())
+def _locale_of(settings: Settings, tenant: str | None) -> str:
+    """The locale of people of a tenant who have said none."""
+    held = settings.tenant.get(tenant or "")
+    return (held and held.default_locale) or settings.locale.default
+
+
+def _previewed(template: Template, given: dict[str, Any] | None, settings: Settings, person: Person) -> Message:
+    values = template.sample if given is None else given
     message = render_message(template, values, settings.templates.missing_variable, person)
     return previewed(message, template, values, carry_rules(settings))
 
@@ -287,11 +294,10 @@ def _in_folders(settings: Settings, asked: tuple[str | None, ...]) -> list[tuple
 
 
 def _sample(url: str, headers: dict[str, str], key: str, channel: str, locale: str | None) -> dict[str, Any]:
-    """The sample of the stored template; nothing if it has none or comes from a folder."""
-    query = urlencode({"templateKey": key, "channel": channel, "pageSize": 100})
-    found = call(f"{url}/api/v1/templates?{query}", headers)["items"]
-    fitting = [one for one in found if locale in {None, one["locale"]}]
-    return dict(fitting[0]["sample"]) if fitting else {}
+    """The sample of the template that a send chooses; nothing if it has none."""
+    asked = {"templateKey": key, "channel": channel, "locale": locale}
+    given = {name: value for name, value in asked.items() if value is not None}
+    return dict(call(f"{url}/api/v1/templates/render", headers, given)["sample"] or {})
 
 
 def _values(file: Path | None) -> dict[str, Any] | None:
@@ -305,16 +311,16 @@ def _values(file: Path | None) -> dict[str, Any] | None:
         raise ConfigurationError(f"--data {file}: {error}") from None
 
 
-def _chosen(found: FileTemplates, key: str, channel: str | None, locale: str | None, settings: Settings) -> Template:
+def _chosen(found: FileTemplates, key: str, channel: str | None, wished: str, *, strict: bool) -> Template:
+    """The template in a locale; with `strict` in no other one."""
     own = {(there, spoken): one for (code, there, spoken), one in found.all().items() if code == key}
     if not own:
         raise UnfitTemplates(f"the folder has no template {key}")
     channels = sorted({there for there, _ in own})
     chosen = channel or ("email" if "email" in channels else channels[0])
     locales = sorted(spoken for there, spoken in own if there == chosen)
-    wished = locale or settings.locale.default
     spoken = next((one for one in (wished, wished.partition("-")[0], *locales) if one in locales), "")
-    if (locale is not None and locale not in locales) or not locales:
+    if (strict and wished not in locales) or not locales:
         raise UnfitTemplates(f"{key} exists for {', '.join(f'{spoken}/{there}' for there, spoken in sorted(own))}")
     return own[chosen, spoken]
 
@@ -329,7 +335,9 @@ def _drafts(folder: Path, settings: Settings, tenant: str | None) -> list[Draft]
     found, complaints = template_folder.read(folder, settings, beneath)
     if complaints:
         raise UnfitTemplates("; ".join(complaints))
-    return [Draft.of(template, tenant) for template in found.everything().values()]
+    by = f"cli:{who()}"
+    drafts = [Draft.of(template, tenant) for template in found.everything().values()]
+    return [msgspec.structs.replace(draft, created_by=by) for draft in drafts]
 
 
 async def _stored(ledger: Ledger, tenant: str | None) -> list[StoredTemplate]:

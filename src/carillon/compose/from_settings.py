@@ -22,7 +22,7 @@ from carillon.domain.content.mail import MailRules
 from carillon.domain.content.parts import MessageRule, PushParts
 from carillon.domain.content.phones import PhoneRules
 from carillon.domain.digests import read_throttle
-from carillon.domain.errors import ConfigurationError
+from carillon.domain.errors import BadTemplate, ConfigurationError
 from carillon.domain.groups import GROUPED_BY, GroupRule, Groups, endpoint_name, group_number, tenant_number
 from carillon.domain.lanes import Lanes
 from carillon.domain.policy import PolicyTable
@@ -31,9 +31,11 @@ from carillon.domain.receipts import Callback
 from carillon.domain.suppressions import SuppressionTerms
 from carillon.domain.targets import Rates
 from carillon.domain.templates import LocaleRules
+from carillon.intake.carried_fields import leaves
 from carillon.intake.jinja.ready import Composer
 from carillon.intake.parts import CarryRules
 from carillon.intake.plan import PlanRules
+from carillon.intake.render import compile_template
 from carillon.intake.templates import FileTemplates
 from carillon.links import Links
 from carillon.providers import Tools, callback, has_receipts, load
@@ -315,6 +317,12 @@ def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> Plan
     )
 
 
+def zone_of(settings: Settings, tenant_id: str | None) -> str:
+    """The time zone of people of a tenant who have said none."""
+    tenant = settings.tenant.get(tenant_id or "")
+    return (tenant and tenant.time_zone) or settings.locale.time_zone
+
+
 def carry_rules(settings: Settings) -> CarryRules:
     """What messages may carry; refuses a sender or a country that is none."""
     given = settings.mail
@@ -328,12 +336,21 @@ def carry_rules(settings: Settings) -> CarryRules:
     messages = {key: _message_rule(key, one) for key, one in settings.message.items()}
     for name, sender in senders.items():
         _check_sender(f"tenant.{name}.sender", sender)
-    return CarryRules(mail=rules, phones=phone_rules(settings), messages=messages, senders=senders)
+    missing = settings.templates.missing_variable
+    return CarryRules(
+        mail=rules, phones=phone_rules(settings), messages=messages, senders=senders, missing_variable=missing
+    )
 
 
 def _message_rule(key: str, given: MessageSettings) -> MessageRule:
     for option, sender in (("sender", given.sender), ("reply_to", given.reply_to)):
         _check_sender(f"message.{key}.{option}", sender)
+    for name, parts in (("push", given.push), ("in_app", given.in_app)):
+        for path, text in leaves(msgspec.to_builtins(parts), f"message.{key}.{name}"):
+            try:
+                compile_template(text if "{{" in text else "")
+            except BadTemplate as error:
+                raise ConfigurationError(f"{path}: {error}") from None
     return MessageRule(
         sender=given.sender,
         reply_to=given.reply_to,
@@ -366,10 +383,10 @@ def phone_rules(settings: Settings) -> PhoneRules:
     )
 
 
-def templates(settings: Settings) -> FileTemplates:
+def templates(settings: Settings, faults: list[str] | None = None) -> FileTemplates:
     """All templates in the folders that the settings name."""
     with ExitStack() as stack:
-        return FileTemplates.read(*_folders(settings, stack), composer=composer(settings))
+        return FileTemplates.read(*_folders(settings, stack), composer=composer(settings), faults=faults)
 
 
 def composer(settings: Settings) -> Composer:

@@ -19,7 +19,7 @@ from carillon.domain.errors import ConfigurationError
 from carillon.domain.notifications import Message, Template
 from carillon.domain.outcomes import Outcome
 from carillon.domain.ports import Breakers, Clock
-from carillon.domain.templates import Gap, LocaleRules
+from carillon.domain.templates import Gap, LocaleRules, written_as
 from carillon.intake.jinja.catalogues import read_messages
 from carillon.intake.jinja.formats import Person
 from carillon.intake.jinja.ready import Composer
@@ -34,7 +34,7 @@ from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest, parse_r
 from carillon.system import new_id
 from carillon.upkeep.api import preferences as preferences_api
 from carillon.upkeep.api import templates as templates_api
-from carillon.upkeep.api.templates_reading import TemplateTools
+from carillon.upkeep.api.templates_reading import SeenBy, TemplateTools
 from carillon.upkeep.consent import api as consent_api
 from carillon.upkeep.consent import people, rights
 from carillon.upkeep.consent.api import PageRules, PersonPage
@@ -114,8 +114,9 @@ class Wording:
         settings = self._settings
         carry = from_settings.carry_rules(settings)
 
-        async def render(template: Template, data: Mapping[str, Any], zone: str | None) -> Message:
-            person = Person(template.locale, zone or settings.locale.time_zone, self._clock.wall())
+        async def render(template: Template, data: Mapping[str, Any], seen: SeenBy) -> Message:
+            zone = seen.zone or from_settings.zone_of(settings, seen.tenant_id)
+            person = Person(written_as(seen.locale, template.locale), zone, self._clock.wall())
             message = await rendered(template, data, settings.templates.missing_variable, person)
             return previewed(message, template, data, carry)
 

@@ -171,6 +171,18 @@ def unfit_parts(draft: Draft) -> tuple[str, str] | None:
     return None
 
 
+def unfit_text(draft: Draft) -> str | None:
+    """Why a template of a folder could never be sent, though it compiles; None if it could. The API takes none such."""
+    subject = (draft.subject or "").strip()
+    # A statement may stand in a line of its own, which says nothing.
+    if draft.kind == "message" and "\n" in subject and "{%" not in subject:
+        return "the subject must be one line of text"
+    empty = [
+        name for name, text in (("html", draft.html), ("mjml", draft.mjml)) if text is not None and not text.strip()
+    ]
+    return f"{empty[0]} is empty" if empty else None
+
+
 def too_long_part(draft: Draft) -> str | None:
     """Which part of a template is longer than the API takes it; None if none is. Catalogues may be long."""
     limits = (
@@ -256,6 +268,11 @@ def wished_locale(
         if tags:
             return tags[0]
     return tenant_default or default
+
+
+def written_as(wished: str, locale: str) -> str:
+    """Numbers and days are written as in the person's own country, if the template speaks their language."""
+    return wished if wished.partition("-")[0] == locale.partition("-")[0] else locale
 
 
 def resolve_locale(wished: str, existing: Collection[str], rules: LocaleRules) -> str | None:

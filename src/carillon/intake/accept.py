@@ -36,7 +36,7 @@ from carillon.domain.synchronous import (
     SynchronousEnrolment,
     SynchronousLedger,
 )
-from carillon.domain.templates import resolve_locale, wished_locale
+from carillon.domain.templates import resolve_locale, wished_locale, written_as
 from carillon.faultpoint import faultpoint
 from carillon.intake.digests import gathered, rendered_as, throttled
 from carillon.intake.erased import ErasedAddresses
@@ -156,7 +156,7 @@ class Contents:
         # What a gate skips is rendered too: an error of the sender does not hide behind it, and it can be redriven.
         person = self._person(intent, recipient, template)
         message = await rendered(template, intent.payload, self._rules.missing_variable, person)
-        message = carried(message, channel, intent, address, self._rules.carry)
+        message = carried(message, template, intent, address, self._rules.carry)
         if tell is not None:
             tell("render", {"subject": message.subject, **msgspec.to_builtins(message_view(channel, message))})
         return Content(recipient.ref, channel, address, template.locale, message, refused, gate)
@@ -189,11 +189,8 @@ class Contents:
         return resolve_locale(self._wished(intent, recipient), self._rules.supported_locales, self._rules.locale)
 
     def _person(self, intent: Intent, recipient: Recipient, template: Template) -> Person:
-        """Numbers and days are written as in the person's own country, if the template speaks their language."""
-        wished, zones = self._wished(intent, recipient), self._rules.tenant_zones
-        locale = wished if wished.partition("-")[0] == template.locale.partition("-")[0] else template.locale
-        zone = recipient.time_zone or zones.get(intent.tenant_id or "") or self._rules.zone
-        return Person(locale, zone, self._clock.wall())
+        zone = recipient.time_zone or self._rules.tenant_zones.get(intent.tenant_id or "") or self._rules.zone
+        return Person(written_as(self._wished(intent, recipient), template.locale), zone, self._clock.wall())
 
     def _wished(self, intent: Intent, recipient: Recipient) -> str:
         tenant = self._rules.tenant_locales.get(intent.tenant_id or "")

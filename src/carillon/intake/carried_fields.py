@@ -62,18 +62,23 @@ def with_fields(message: Message, template: Template, render: Callable[[str], st
 
     A field whose text is empty is left out, so that a condition can leave it out; so is an action without a link.
     """
-    written = _without_empty(each_text(template.fields, lambda text: render(text) if has_tags(text) else text))
-    try:
-        parts = msgspec.convert(written, KINDS[template.channel], strict=False)
-    except msgspec.ValidationError as error:
-        said = f"{template.channel} of template {template.code}: {in_words(str(error))}"
-        raise BadIntent("TEMPLATE_RENDER_ERROR", said, field="data") from None
+    named = f"{template.channel} of template {template.code}"
+    parts = filled(template.fields, KINDS[template.channel], render, named)
     _check(parts)
     bare = msgspec.structs.replace(parts, title=None, body=None)
     message = msgspec.structs.replace(message, subject=parts.title or message.subject, text=parts.body or message.text)
     if isinstance(bare, PushParts):
         return msgspec.structs.replace(message, push=bare)
     return msgspec.structs.replace(message, in_app=bare)
+
+
+def filled(said: Any, kind: type[Any], render: Callable[[str], str], named: str) -> Any:  # noqa: ANN401 - JSON, and a kind
+    """The fields with their tags rendered; raises BadIntent for values that no field can hold."""
+    written = _without_empty(each_text(said, lambda text: render(text) if has_tags(text) else text))
+    try:
+        return msgspec.convert(written, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadIntent("TEMPLATE_RENDER_ERROR", f"{named}: {in_words(str(error))}", field="data") from None
 
 
 def _check(parts: PushParts | InAppParts) -> None:

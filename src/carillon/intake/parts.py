@@ -1,6 +1,6 @@
 """What a message carries beside its text: from its request, from what the operator says about it, by its channel."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -20,13 +20,15 @@ from carillon.domain.content.parts import (
 from carillon.domain.content.phones import PhoneRules, read_phone
 from carillon.domain.content.sms import segments_of, transliterate
 from carillon.domain.errors import BadIntent
-from carillon.domain.intents import Intent, canonical
+from carillon.domain.intents import Intent
 from carillon.domain.notifications import Message, Template
-from carillon.intake.carried_fields import each_text
-from carillon.intake.render import render_message
+from carillon.intake.carried_fields import filled, leaves
+from carillon.intake.render import OnMissing, render_message
 
 _CHANNELS = {"mail": "email", "push": "push", "in_app": "inApp"}
 _NO_RULE = MessageRule()
+Fill = Callable[[Any], Any]
+"""The operator's parts with the values of a request."""
 
 
 class CarryRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +40,7 @@ class CarryRules(msgspec.Struct, frozen=True, kw_only=True):
     """By template key, or a prefix with `*`."""
     senders: dict[str, str] = {}
     """The senders of emails of tenants with their own."""
+    missing_variable: OnMissing = "error"
 
 
 def refuse_misplaced(intent: Intent, channels: tuple[str, ...]) -> None:
@@ -80,19 +83,20 @@ def number_shown(address: str) -> dict[str, Any]:
     return {} if phone is None else {"country": phone.country, "written": phone.written}
 
 
-def carried(message: Message, channel: str, intent: Intent, address: str, rules: CarryRules) -> Message:
+def carried(message: Message, template: Template, intent: Intent, address: str, rules: CarryRules) -> Message:
     """The message with everything that its channel carries; raises BadIntent for what could not be sent."""
     rule = rule_for(intent.notification_type, rules.messages) or _NO_RULE
-    match channel:
+    fill = _filling(template, intent.payload, rules)
+    match template.channel:
         case "email":
             return _email(message, intent, address, rules, rule)
         case "sms":
             return _text_message(message, intent.notification_type, rules)
         case "push":
             # What replaces a waiting notification replaces one on the device too.
-            return _push(message, rule, intent.payload, intent.push, intent.timing.collapse_key)
+            return _push(message, rule, fill, intent.push, intent.timing.collapse_key)
         case "inApp":
-            return _in_app(message, rule, intent.payload, intent.in_app)
+            return _in_app(message, rule, fill, intent.in_app)
         case _:
             return message
 
@@ -100,13 +104,14 @@ def carried(message: Message, channel: str, intent: Intent, address: str, rules:
 def previewed(message: Message, template: Template, data: Mapping[str, Any], rules: CarryRules) -> Message:
     """The message as its request would make it that asks for nothing beside; raises BadIntent."""
     rule = rule_for(template.code, rules.messages) or _NO_RULE
+    fill = _filling(template, data, rules)
     match template.channel:
         case "sms":
             return spelled(message, "sms", template.code, rules)
         case "push":
-            return _push(message, rule, data, None, None)
+            return _push(message, rule, fill, None, None)
         case "inApp":
-            return _in_app(message, rule, data, None)
+            return _in_app(message, rule, fill, None)
         case _:
             return message
 
@@ -149,11 +154,11 @@ def _text_message(message: Message, key: str, rules: CarryRules) -> Message:
 
 
 def _push(
-    message: Message, rule: MessageRule, data: Mapping[str, Any], asked: PushParts | None, collapse_key: str | None
+    message: Message, rule: MessageRule, fill: Fill, asked: PushParts | None, collapse_key: str | None
 ) -> Message:
     if asked is None and rule.push is None and collapse_key is None:
         return message
-    said = joined(message.push or PushParts(), _filled(rule.push or PushParts(), data), PushParts)
+    said = joined(message.push or PushParts(), None if rule.push is None else fill(rule.push), PushParts)
     parts: PushParts = joined(said, asked, PushParts)
     if parts.collapse_key is None and collapse_key is not None:
         parts = replace(parts, collapse_key=collapse_key)
@@ -161,10 +166,10 @@ def _push(
     return _said(replace(message, push=replace(parts, title=None, body=None)), parts.title, parts.body)
 
 
-def _in_app(message: Message, rule: MessageRule, data: Mapping[str, Any], asked: InAppParts | None) -> Message:
+def _in_app(message: Message, rule: MessageRule, fill: Fill, asked: InAppParts | None) -> Message:
     if asked is None and rule.in_app is None:
         return message
-    said = joined(message.in_app or InAppParts(), _filled(rule.in_app or InAppParts(), data), InAppParts)
+    said = joined(message.in_app or InAppParts(), None if rule.in_app is None else fill(rule.in_app), InAppParts)
     parts: InAppParts = joined(said, asked, InAppParts)
     check_in_app(parts)
     return _said(replace(message, in_app=replace(parts, title=None, body=None)), parts.title, parts.body)
@@ -174,13 +179,19 @@ def _said(message: Message, title: str | None, body: str | None) -> Message:
     return replace(message, subject=title or message.subject, text=body or message.text)
 
 
-def _filled(parts: Any, data: Mapping[str, Any]) -> Any:  # noqa: ANN401 - parts of either channel, and the same again
-    """The operator's parts with the values of the request in place of `{{name}}`."""
-    said = msgspec.to_builtins(parts)
-    if "{{" not in canonical(said):
-        return parts
+def _filling(template: Template, data: Mapping[str, Any], rules: CarryRules) -> Fill:
+    """Puts values into the operator's parts in place of `{{name}}`, by the rules for the fields of a template."""
 
-    def fill(text: str) -> str:
-        return render_message(Template(code="", channel="", locale="", text=text), data).text
+    def render(text: str) -> str:
+        if "{{" not in text:
+            return text
+        alone = Template(code="", channel="", locale="", text=text, default_variables=template.default_variables)
+        return render_message(alone, data, rules.missing_variable).text
 
-    return msgspec.convert(each_text(said, fill), type(parts))
+    def fill(parts: Any) -> Any:  # noqa: ANN401 - parts of either channel, and the same again
+        said = msgspec.to_builtins(parts)
+        if not any("{{" in text for _, text in leaves(said, "")):
+            return parts
+        return filled(said, type(parts), render, f"message.{template.code}.{template.channel}")
+
+    return fill

@@ -11,8 +11,9 @@ from typing import Any, Literal
 from carillon.domain.errors import BadIntent, BadTemplate, Place
 from carillon.domain.intents import canonical
 from carillon.domain.notifications import Message, Template
+from carillon.domain.templates import RESERVED_BRAND
 from carillon.intake.carried_fields import check_fields, has_tags, leaves, with_fields
-from carillon.intake.jinja.budget import Budget
+from carillon.intake.jinja.budget import Budget, merged
 from carillon.intake.jinja.engine import place_in, read_data, render, variables
 from carillon.intake.jinja.formats import Person
 from carillon.intake.links import scripted, unsafe_at, unsafe_link
@@ -80,7 +81,7 @@ def check_parts(template: Template) -> None:
 def is_plain(template: Template) -> bool:
     """Whether substitution alone renders the template, whatever its engine."""
     try:
-        for source in (template.subject, template.text, template.html):
+        for source in (template.subject, template.text, template.html, *_fields(template)):
             check_template(source or "")
     except BadTemplate:
         return False
@@ -103,9 +104,12 @@ def template_variables(template: Template) -> list[str]:
         made = template.composition
         parts = () if made is None else (made.subject, made.text, made.html, *made.fields.values())
         return list(dict.fromkeys(name for part in parts if part is not None for name in variables(part)))
-    fields = (text for _, text in leaves(template.fields, ""))
-    sources = (template.subject or "", template.text, template.html or "", *fields)
+    sources = (template.subject or "", template.text, template.html or "", *_fields(template))
     return list(dict.fromkeys(name for source in sources for name in names_in(source)))
+
+
+def _fields(template: Template) -> list[str]:
+    return [text for _, text in leaves(template.fields, "")]
 
 
 def render_message(
@@ -141,11 +145,13 @@ def _render_jinja(
     if made is None:
         said = template.fault or f"template {template.code} has not been made ready"
         raise BadIntent("TEMPLATE_RENDER_ERROR", said, field="templateKey", place=template.fault_at)
-    brand = data.get("brand", made.brand)
+    named = data.get("brand")
+    # A null is no value, here too.
+    brand = made.brand if named is None else named
     if isinstance(brand, str):
         if brand not in made.brands:
             raise BadIntent("TEMPLATE_RENDER_ERROR", f"there is no brand {brand[:64]}", field="data")
-        brand = made.brands[brand]
+        brand = merged(made.brands.get(RESERVED_BRAND, {}), made.brands[brand])
     parts = [part for part in (made.html, made.text, made.subject, *made.fields.values()) if part is not None]
     reads = frozenset().union(*(part.reads for part in parts))
     read = read_data(template.default_variables, {**data, "brand": brand}, reads)

@@ -54,9 +54,9 @@ def read_folder(root: Path, default_locale: str, faults: list[str] | None = None
         for folder in sorted({file.parent for file in root.glob(f"{name}/*/*.jinja")}):
             with noted(faults):
                 parts = _jinja_parts(folder, f"{name}/{folder.name}")
-                found[folder.name, SHARED_CHANNEL, default_locale] = _jinja(
-                    (folder.name, SHARED_CHANNEL, default_locale), parts, TemplateNotes(kind=kind), {}
-                )
+                about = _json(folder / "template.json", TemplateNotes) or TemplateNotes()
+                place = (folder.name, SHARED_CHANNEL, default_locale)
+                found[place] = _jinja(place, parts, msgspec.structs.replace(about, kind=kind), _sample(folder))
     for file in sorted(root.glob(f"{LOCALES}/*.po")):
         with noted(faults):
             template = _catalogue(file)
@@ -85,8 +85,7 @@ def _read_one(folder: Path) -> Template:
         if not any(parts.get(part) for part in ("text", "html", "mjml")):
             raise ConfigurationError(f"template {where}: text.jinja, html.jinja or mjml.jinja is missing")
         about = _json(folder / "template.json", TemplateNotes) or TemplateNotes()
-        sample = _json(folder / "sample.json", dict[str, Any]) or {}
-        made = _jinja((code, channel, locale), parts, about, sample)
+        made = _jinja((code, channel, locale), parts, about, _sample(folder))
         return msgspec.structs.replace(made, category=_category(folder), fields=_fields(folder, where))
     return _simple((code, channel, locale), folder, where)
 
@@ -113,7 +112,7 @@ def _simple(place: Place, folder: Path, where: str) -> Template:
         html=parts.get("html"),
         category=_category(folder),
         default_variables=about.default_variables,
-        sample=_json(folder / "sample.json", dict[str, Any]) or {},
+        sample=_sample(folder),
         fields=_fields(folder, where),
     )
     try:
@@ -121,6 +120,10 @@ def _simple(place: Place, folder: Path, where: str) -> Template:
     except BadTemplate as error:
         raise ConfigurationError(f"template {where}: {error}") from None
     return template
+
+
+def _sample(folder: Path) -> dict[str, Any]:
+    return _json(folder / "sample.json", dict[str, Any]) or {}
 
 
 def _fields(folder: Path, where: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from carillon.domain.errors import BadTemplate, ConfigurationError
 from carillon.domain.notifications import Template
 from carillon.domain.ports import Clock
 from carillon.domain.templates import Gap, TemplateLedger, gaps
-from carillon.intake.jinja.ready import Composer, Find, Variants, needs
+from carillon.intake.jinja.ready import Composer, Find, Variants, layered, needs
 from carillon.intake.rendering import composing
 from carillon.intake.template_files import Place, noted, read_folder
 
@@ -68,17 +68,30 @@ class FileTemplates:
             found |= read_folder(root, (composer or Composer()).default_locale, faults)
         return cls(found, composer, beneath, faults)
 
+    def unfit_alone(self, composer: Composer) -> list[str]:
+        """What is wrong with layouts and partials that no message of the folder needs; such a message says it."""
+        every = self.everything()
+        messages = [one for one in every.values() if one.kind == "message"]
+        needed = {key for one in messages for key in composer.shared_keys(one, self.usable)}
+        found: list[str] = []
+        for (code, _, _), template in every.items():
+            if template.kind in {"layout", "partial"} and code not in needed:
+                with noted(found):
+                    self._ready(template, composer)
+        return found
+
     def _ready(self, template: Template, composer: Composer) -> Template:
         try:
-            return composer.ready(template, self._usable)
+            return composer.ready(template, self.usable)
         except BadTemplate as error:
             raise ConfigurationError(
                 f"template {template.code}/{template.locale}/{template.channel}: {error}"
             ) from None
 
-    def _usable(self, code: str) -> Variants:
+    def usable(self, code: str) -> Variants:
+        """The templates of one code that others may use, those beneath among them."""
         beneath = {place[1:]: one for place, one in self._beneath.items() if place[0] == code}
-        return {**beneath, **self.raw(code)}
+        return layered(self.raw(code), beneath)
 
     async def find(self, code: str, channel: str, locale: str, tenant_id: str | None = None) -> Template | None:
         """Templates of folders are for all tenants."""
@@ -274,6 +287,7 @@ class StoredTemplates:
 def _finding(tenant_id: str | None, layers: Mapping[Key, Layers]) -> Find:
     def find(code: str) -> Variants:
         own, shared, filed = layers.get((tenant_id, code), ({}, {}, {}))
-        return {**filed, **shared, **own}
+        # Nobody's own are those of all.
+        return layered(shared, filed) if tenant_id is None else layered(own, shared, filed)
 
     return find

@@ -10,14 +10,12 @@ from email.utils import format_datetime
 import msgspec
 
 from carillon.domain.claims import Claim
-from carillon.providers.mail import LEAVE, Mail, Mailbox, MailFile
+from carillon.providers.mail import Mail, Mailbox, MailFile
 
 _ENCODED = "=?"
-_LONGEST_LINE = 998
-"""The most characters of a line of a mail."""
-# Seven bits, so that a server without 8BITMIME can accept the mail.
-_ASCII_POLICY = SMTP.clone(cte_type="7bit")
-_UTF8_POLICY = SMTPUTF8.clone(cte_type="8bit")
+# Seven bits, so that a server without 8BITMIME can accept the mail. A line that is written as it shall be stays so.
+_ASCII_POLICY = SMTP.clone(cte_type="7bit", refold_source="none")
+_UTF8_POLICY = SMTPUTF8.clone(cte_type="8bit", refold_source="none")
 
 
 class Letter(msgspec.Struct, frozen=True):
@@ -46,7 +44,7 @@ def write_letter(claim: Claim, mail: Mail) -> Letter:
     letter["Date"] = format_datetime(datetime.fromtimestamp(int(mail.date), UTC))
     letter["Message-ID"] = message_id = _message_id(claim.idempotency_key, mail.sender.domain)
     for name, value in mail.headers.items():
-        letter[name] = value
+        _set_header(letter, name, value)
     letter.set_content(mail.text)
     if mail.html is not None:
         letter.add_alternative(mail.html, subtype="html")
@@ -55,10 +53,16 @@ def write_letter(claim: Claim, mail: Mail) -> Letter:
         if file.content_id is None or mail.html is None:
             _attach(letter, file)
     _name_boundaries(letter, message_id)
-    # A link is one word: folded, it would be torn apart or encoded.
-    policy = letter.policy.clone(max_line_length=_LONGEST_LINE) if LEAVE in mail.headers else letter.policy
-    content = letter.as_bytes(policy=policy)
-    return Letter(mail.sender, mail.recipient, message_id, content, mail.copies, mail.needs_utf8)
+    return Letter(mail.sender, mail.recipient, message_id, letter.as_bytes(), mail.copies, mail.needs_utf8)
+
+
+def _set_header(letter: EmailMessage, name: str, value: str) -> None:
+    if value.isascii() and value.isprintable():
+        # In one line, and no line may have more than 998 characters: the library would encode a link or an id that is
+        # longer than 78, and no mail program knows an encoded `In-Reply-To`.
+        letter.set_raw(name, value)
+    else:
+        letter[name] = value
 
 
 def _relate(letter: EmailMessage, files: list[MailFile]) -> None:

@@ -11,6 +11,8 @@ DEEPEST = 10
 """Layouts of layouts and partials in partials."""
 MOST_PIECES = 20_000
 _ENDED = frozenset({"for", "if", "set", "with", "macro", "call", "filter", "block"})
+_GROUPS = frozenset({"if", "for", "with", "call", "filter"})
+_BRANCHES = frozenset({"if", "elif", "else"})
 _NAMING = frozenset({"include", "extends", "import", "from"})
 
 Lookup = Callable[[str], str | None]
@@ -136,7 +138,7 @@ class _Joining:
             aliases.add(words[1])
         elif "as" in words:
             raise BadTemplate("from imports macros under their own names", place=tag.place)
-        return list(_statements(self.read(key, source, depth + 1, tag.place)))
+        return _statements(self.read(key, source, depth + 1, tag.place))
 
 
 def _check_ends(pieces: Sequence[Piece]) -> None:
@@ -207,15 +209,45 @@ def _blocks(nodes: Sequence[Node]) -> Iterator[tuple[str, list[Node]]]:
             yield from _blocks(node.inside)
 
 
-def _statements(nodes: Sequence[Node]) -> Iterator[Node]:
-    """What a child says beside its blocks, without the text: macros with their text, and what it sets."""
-    inside = 0
+def _statements(nodes: Sequence[Node]) -> list[Node]:
+    """What a child says beside its blocks, without the text: macros with their text, and what it sets.
+
+    What it sets under a condition stays under it; what a loop or a partial sets ends with them.
+    """
+    groups: list[list[Node]] = [[]]
+    captured: list[str] = []
+    into = groups[0]
     for node in nodes:
-        word = node.word if isinstance(node, Tag) else ""
-        inside += word == "macro"
-        if inside or word == "set":
-            yield node
-        inside -= word == "endmacro"
+        word = _word(node)
+        ended = word.removeprefix("end") if word.startswith("end") else ""
+        if captured:
+            into.append(node)
+            if ended == captured[-1]:
+                captured.pop()
+            elif _keeps(node):
+                captured.append(word)
+        elif _keeps(node):
+            captured.append(word)
+            # A macro has no condition: who calls it has.
+            into = groups[0] if word == "macro" else groups[-1]
+            into.append(node)
+        elif word in _GROUPS:
+            groups.append([node])
+        elif ended in _GROUPS:
+            group = groups.pop()
+            if ended == "if" and any(_word(one) not in _BRANCHES for one in group):
+                groups[-1] += [*group, node]
+        elif word == "set" or (word in _BRANCHES and len(groups) > 1):
+            groups[-1].append(node)
+    return groups[0]
+
+
+def _keeps(node: Node) -> bool:
+    return isinstance(node, Tag) and bool(node.keeps)
+
+
+def _word(node: Node) -> str:
+    return node.word if isinstance(node, Tag) else ""
 
 
 def _filled(nodes: Sequence[Node], blocks: dict[str, list[Node]]) -> list[Node]:

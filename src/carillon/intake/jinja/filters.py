@@ -24,6 +24,7 @@ from carillon.intake.jinja.budget import (
 )
 from carillon.intake.jinja.catalogues import translate
 from carillon.intake.jinja.formats import Person, Unformattable, Value
+from carillon.intake.jinja.mail import read_markup
 from carillon.intake.markup import Spot, unfit
 
 _MONEY_COST = 6
@@ -283,6 +284,15 @@ def money(value: Value, currency: Value = "") -> str:
     return formats.money(value, currency, budget.person)
 
 
+def read(value: Value) -> Value:
+    """Trusted HTML in a text that is made from HTML."""
+    found = weighed(value)
+    if not isinstance(found, str):
+        return found
+    CURRENT.get().spend(len(found))
+    return read_markup(str(found))
+
+
 def complete(work: Callable[..., Value]) -> Callable[..., Value]:
     """A filter of ours that refuses a missing argument."""
 
@@ -346,6 +356,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "_element": _fitting("element"),
     "_name": _fitting("name"),
     "_style": _fitting("style"),
+    "_read": read,
     "_add": added,
     "_cat": concatenated,
     "_sub": _operation(lambda left, right: left - right),

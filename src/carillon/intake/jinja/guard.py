@@ -21,7 +21,7 @@ COUNTED = frozenset({"join", "replace", "indent", "sum", "batch", "slice", "tojs
 """Filters of our own in place of the engine's."""
 FORMATS = frozenset({"money", "number", "date", "time", "datetime", "relative", "phone"})
 _LIGHT = frozenset({"default", "d", "safe"})
-_OWN = frozenset({"truncate"})
+_OWN = frozenset({"truncate", "_read"})
 """Filters of our own that make nothing longer."""
 _NATIVE = frozenset(
     (

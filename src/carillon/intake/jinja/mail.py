@@ -3,6 +3,7 @@
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
+from html import unescape
 from html.parser import HTMLParser
 from typing import NamedTuple
 
@@ -14,8 +15,11 @@ from carillon.intake.jinja.scan import Piece, Tag
 _HOLDER = re.compile(r"<!--cj(\d+)j-->|cj(\d+)j(?:=\"\")?")
 _OPENED = re.compile(r"<[a-zA-Z/!][^<>]*+\Z")
 _STYLE = re.compile(r"<style\b", re.IGNORECASE)
+_SETTING = frozenset({"set", "if", "elif", "else", "endif"})
 _VERBATIM = ("style", "title", "textarea")
 _TABLE = re.compile(r"(<(?:mj-)?table\b[^<>]*+>)((?>(?:\s|<!--cj\d+j-->)*))(?=<tr\b)", re.IGNORECASE)
+_ELEMENT = re.compile(r"<(?P<ends>/?)(?P<name>[a-zA-Z!][a-zA-Z0-9]*+)(?P<said>[^<>]*+)>")
+_SAID = re.compile(r"(?P<name>href|alt)\s*+=\s*+(?P<quote>[\"']?)(?P<value>[^\"'>]*+)", re.IGNORECASE)
 _SPACES = re.compile(r"[ \t\r\n]+")
 _MANY = re.compile(r"\n{3,}")
 _PARAGRAPHS = frozenset(["p", "h1", "h2", "h3", "h4", "h5", "h6", "table", "ul", "ol"])
@@ -123,16 +127,31 @@ def released(text: str, tags: Sequence[Tag]) -> list[Piece]:
 
 
 def apart(pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
-    """The macros, and the document without them: a parser would take their text for a part of the document."""
+    """What is said before the document and its macros, and the document without them.
+
+    A parser would take the text of a macro, or of what is set before the document, for a part of the document.
+    """
     macros: list[Piece] = []
+    head: list[Piece] = []
     rest: list[Piece] = []
-    inside = 0
+    inside: list[str] = []
+    before = True
     for piece in pieces:
-        word = piece.word if isinstance(piece, Tag) else ""
-        inside += word == "macro"
-        (macros if inside else rest).append(piece)
-        inside -= word == "endmacro"
-    return macros, rest
+        keeps = piece.keeps if isinstance(piece, Tag) else ""
+        if keeps and (before or keeps == "macro" or inside):
+            inside.append(keeps)
+        before = before and (bool(inside) or _says_nothing(piece))
+        (head if before else macros if inside else rest).append(piece)
+        if inside and isinstance(piece, Tag) and piece.word == f"end{inside[-1]}":
+            inside.pop()
+    return [*macros, *head], rest
+
+
+def _says_nothing(piece: Piece) -> bool:
+    """Whether nothing is written where the piece stands."""
+    if not isinstance(piece, Tag):
+        return not piece.strip()
+    return piece.text.startswith("{#") or (piece.kind == "do" and piece.word in _SETTING)
 
 
 def with_inlined_styles(pieces: list[Piece], place: Place) -> list[Piece]:
@@ -166,11 +185,38 @@ def _styles(source: str) -> str:
 
 def as_text(pieces: Sequence[Piece]) -> list[Piece]:
     """A text with the same tags: paragraphs, rows and links of the HTML, without its markup."""
-    shown = held(pieces, strict=False)
+    shown = held([_without_markup(piece) if isinstance(piece, Tag) else piece for piece in pieces], strict=False)
     reader = _TextReader()
     reader.feed(shown.source)
     reader.close()
     return released(reader.text(), shown.tags)
+
+
+def _without_markup(tag: Tag) -> Tag:
+    """The tag with the filter that writes trusted HTML as text, in place of the one that writes it as it is."""
+    before = (None, *tag.tokens)
+    tokens = tuple(
+        token._replace(text="_read") if token.text == "safe" and last is not None and last.text == "|" else token
+        for last, token in zip(before, tag.tokens, strict=False)
+    )
+    return tag._replace(tokens=tokens)
+
+
+def read_markup(markup: str) -> str:
+    """Trusted HTML as people would read it; the time grows with its length alone, which a parser does not promise."""
+    first, *more = markup.split("<!--")
+    shown = "".join((first, *(piece.partition("-->")[2] for piece in more)))
+    reader, at = _TextReader(), 0
+    for found in _ELEMENT.finditer(shown):
+        reader.handle_data(unescape(shown[at : found.start()]))
+        at = found.end()
+        if found["ends"]:
+            reader.handle_endtag(found["name"].lower())
+        else:
+            said = {one["name"].lower(): unescape(one["value"]) for one in _SAID.finditer(found["said"])}
+            reader.handle_starttag(found["name"].lower(), [*said.items()])
+    reader.handle_data(unescape(shown[at:]))
+    return reader.written()
 
 
 def tidied(text: str) -> str:
@@ -188,14 +234,18 @@ class _TextReader(HTMLParser):
         self._silent = 0
         self._links: list[tuple[str, int]] = []
 
+    def written(self) -> str:
+        return "".join(self._out)
+
     def text(self) -> str:
-        return tidied("".join(self._out))
+        return tidied(self.written())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         said = dict(attrs)
         self._silent += tag in _SILENT
         if tag == "a":
-            self._links.append((said.get("href") or "", len(self._out)))
+            # A link in a link is none.
+            self._links = [(said.get("href") or "", len(self._out))]
         elif tag == "img":
             self._say(said.get("alt") or "")
         elif tag == "li":

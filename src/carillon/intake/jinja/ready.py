@@ -10,6 +10,7 @@ from carillon.domain.errors import BadTemplate, Place
 from carillon.domain.notifications import ComposedPart, Composition, Template
 from carillon.domain.templates import CATALOGUE_KEY, RESERVED_BRAND
 from carillon.intake.carried_fields import check_fields, has_tags, leaves
+from carillon.intake.jinja.budget import merged
 from carillon.intake.jinja.catalogues import Messages, read_messages
 from carillon.intake.jinja.compose import Lookup, compose, references
 from carillon.intake.jinja.engine import compiled
@@ -63,17 +64,23 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
 
     def missing_translations(self, template: Template, find: Find) -> list[str]:
         """The keys that the template, its layout and its partials translate and that its locale's catalogue lacks."""
-        own = [one for one in self._chain(template.locale, find(CATALOGUE_KEY))[:2] if _speaks(one, template.locale)]
+        chain = self._chain(template.locale, find(CATALOGUE_KEY))
+        near = list(dict.fromkeys(one.locale for one in chain))[:2]
+        own = [one for one in chain if one.locale in near and _speaks(one, template.locale)]
         keys = dict.fromkeys(
             key
-            for part in (template, *self._shared(template, find))
+            for part in (template, *self._shared(template, find).values())
             for source in sources(part)
             for key in translated_keys(source)
         )
         return [key for key in keys if not any(_has(one, key) for one in own)]
 
-    def _shared(self, template: Template, find: Find) -> list[Template]:
-        """The layouts and partials that the template becomes a message with."""
+    def shared_keys(self, template: Template, find: Find) -> set[str]:
+        """The keys of the layouts and partials that the template becomes a message with."""
+        return set(self._shared(template, find))
+
+    def _shared(self, template: Template, find: Find) -> dict[str, Template]:
+        """Those layouts and partials by their keys."""
         found: dict[str, Template] = {}
         wanted = needs(template)
         while wanted:
@@ -82,12 +89,12 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
             if one is not None and key not in found:
                 found[key] = one
                 wanted += needs(one)
-        return list(found.values())
+        return found
 
     def _brand(self, tenant_id: str | None) -> dict[str, Any]:
         tenant = tenant_id or ""
         name = self.tenant_brands.get(tenant) or (tenant if tenant in self.brands else RESERVED_BRAND)
-        return self.brands.get(RESERVED_BRAND, {}) | self.brands.get(name, {})
+        return merged(self.brands.get(RESERVED_BRAND, {}), self.brands.get(name, {}))
 
     def _fields(self, template: Template, find: Find) -> dict[str, ComposedPart]:
         lookup = self._lookup("subject", template, find)
@@ -140,9 +147,12 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
         return source
 
     def _chain(self, locale: str, catalogues: Variants) -> list[Messages]:
-        by_locale = {where[1]: one.text for where, one in catalogues.items() if one.kind == "catalogue"}
+        found: dict[str, list[str]] = {}
+        for where, one in sorted(catalogues.items()):
+            if one.kind == "catalogue":
+                found.setdefault(where[1], []).append(one.text)
         wished = dict.fromkeys((locale, locale.partition("-")[0], self.default_locale, self.default_locale[:2]))
-        return [_messages(one, by_locale[one]) for one in wished if one in by_locale]
+        return [_messages(one, text) for one in wished for text in found.get(one, [])]
 
 
 def _speaks(messages: Messages, locale: str) -> bool:
@@ -152,6 +162,18 @@ def _speaks(messages: Messages, locale: str) -> bool:
 def _has(messages: Messages, key: str) -> bool:
     # A plural form that nobody has translated is told in another language.
     return any(said == key and all(forms) for (_, said), forms in messages.forms.items())
+
+
+def layered(*layers: Variants) -> Variants:
+    """The templates of a key in several layers; what the first one has goes before the others.
+
+    Catalogues are all there, the first one first: one that has some translations hides no other ones.
+    """
+    found: dict[tuple[str, str], Template] = {}
+    for number, layer in reversed(tuple(enumerate(layers))):
+        for (channel, locale), one in layer.items():
+            found[f"{number} {channel}" if one.kind == "catalogue" else channel, locale] = one
+    return found
 
 
 def nearest(variants: Variants, channel: str, locale: str, default: str) -> Template | None:

@@ -53,6 +53,13 @@ class Tag(NamedTuple):
         """The statement's first word; empty for what is no statement."""
         return self.tokens[0].text if self.kind == "do" and self.tokens else ""
 
+    @property
+    def keeps(self) -> str:
+        """`macro` or `set`, if the text up to its end belongs to it; else empty."""
+        word = self.word
+        whole = word == "macro" or (word == "set" and all(token.text != "=" for token in self.tokens))
+        return word if whole else ""
+
     def argument(self) -> str | None:
         """The key that an include, an extends or an import names as text; None if it is computed."""
         if len(self.tokens) < 2 or self.tokens[1].kind != "string":  # noqa: PLR2004 - the word and its argument

@@ -7,7 +7,7 @@ from msgspec import UNSET
 from carillon.domain.errors import BadTemplate
 from carillon.domain.ports import Ids
 from carillon.domain.templates import Draft, EngineName, StoredTemplate, TemplateLedger
-from carillon.upkeep.api.templates_reading import TemplateReader, TemplateTools, fields_given, ready
+from carillon.upkeep.api.templates_reading import TemplateReader, TemplateTools, changes_given, fields_given, ready
 from carillon.upkeep.api.templates_wire import (
     LISTED,
     CodeView,
@@ -22,6 +22,7 @@ from carillon.upkeep.api.templates_wire import (
     TemplateView,
     VersionQuery,
     is_id,
+    ordering,
     template_view,
 )
 from carillon.web import (
@@ -43,24 +44,6 @@ from carillon.web.paging import counts
 from carillon.web.problems import Detail
 
 _PATH = "/api/v1/templates"
-_FIELDS = {
-    "body_template": "body",
-    "subject_template": "subject",
-    "html_template": "html",
-    "mjml": "mjml",
-    "engine": "engine",
-    "kind": "kind",
-    "layout": "layout",
-    "sample": "sample",
-    "name": "name",
-    "description": "description",
-    "default_variables": "default_variables",
-    "category": "category",
-    "is_active": "is_active",
-}
-"""The ledger's name of each field of a change."""
-_EMPTY: dict[str, Any] = {"default_variables": {}, "sample": {}, "body": ""}
-"""What a field that is given as null becomes."""
 _ID = f"{_PATH}/{{id}}"
 _MOUNT = "/template-service/api/v1/templates/{code}"
 _EXAMPLES = {"id": "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"}
@@ -99,7 +82,7 @@ class TemplateEditor:
         place, offset = LISTED.place(query.cursor, query.page_number, query.page_size)
         filters |= request.reach.filters() | place
         found, total = await self._ledger.list_templates(filters, query.page_size + 1, offset)
-        rows, cursor = LISTED.cut(found, query.page_size, [_ordering(one) for one in found])
+        rows, cursor = LISTED.cut(found, query.page_size, [ordering(one) for one in found])
         page = TemplatePage(
             items=[await self._view(one) for one in rows],
             next_cursor=cursor,
@@ -160,22 +143,16 @@ class TemplateEditor:
         newest = (await self._ledger.template_history(stored.template_id))[0]
         if body.version is not UNSET and body.version not in {newest.version, newest.version + 1}:
             raise Problem("CONFLICT", f"version {newest.version} was made meanwhile: look at it first")
-        given = {ours: getattr(body, theirs) for theirs, ours in _FIELDS.items()}
-        changes = {name: value for name, value in given.items() if value is not UNSET}
-        if body.push is not UNSET or body.in_app is not UNSET:
-            changes["fields"] = fields_given(stored.channel, body.push or None, body.in_app or None)
-        for name, empty in _EMPTY.items():
-            if changes.get(name, empty) is None:
-                changes[name] = empty
-        # A template has one source of its HTML.
-        for one, other in (("mjml", "html"), ("html", "mjml")):
-            if changes.get(one) is not None:
-                changes.setdefault(other, None)
-        draft = newest.draft(**{"is_active": True, **changes, "created_by": request.caller.sub})
-        await self._check(draft)
+        changes = changes_given(body, stored.channel)
+        # What is left out stays as it is in use; who names the newest version, such as a draft, goes on from that one.
+        base = newest if body.version == newest.version else stored
+        draft = base.draft(**{"is_active": True, **changes, "created_by": request.caller.sub})
+        # What cannot be rendered any more can be switched off.
+        if draft.is_active or changes.keys() != {"is_active"}:
+            await self._check(draft)
         if not draft.is_active:
             await self._ledger.retire_template(stored.template_id)
-        made = await self._add(draft, None if body.version is UNSET else newest.version + 1)
+        made = await self._stored(draft, None if body.version is UNSET else newest.version + 1)
         return Reply(200, await self._view(made))
 
     async def retire(self, request: Request) -> Reply:
@@ -192,6 +169,9 @@ class TemplateEditor:
 
     async def _add(self, draft: Draft, version: int | None) -> StoredTemplate:
         await self._check(draft)
+        return await self._stored(draft, version)
+
+    async def _stored(self, draft: Draft, version: int | None) -> StoredTemplate:
         made = await self._ledger.add_template(draft, self._ids(), version)
         if made is None:
             raise Problem("CONFLICT", f"{version} is not the next version of {draft.template_key}")
@@ -389,9 +369,3 @@ def _mount(reader: TemplateReader, *, open_mount: bool) -> Endpoint:
         answers=(Answer(status=200, description="The template", kind=CodeView),),
         problems=("TEMPLATE_NOT_FOUND",),
     )
-
-
-def _ordering(stored: StoredTemplate) -> dict[str, str]:
-    """What the list is ordered by, under the names of the ledger's filters."""
-    said = {"key": stored.template_key, "channel": stored.channel, "locale": stored.locale}
-    return {f"after_{name}": value for name, value in {**said, "tenant": stored.tenant_id or ""}.items()}

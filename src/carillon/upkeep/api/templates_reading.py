@@ -23,14 +23,41 @@ from carillon.domain.templates import (
     wished_locale,
 )
 from carillon.upkeep.api.preferences import is_zone
-from carillon.upkeep.api.templates_wire import CodeView, PushContent, RenderBody, Rendered
+from carillon.upkeep.api.templates_wire import CodeView, PushContent, RenderBody, Rendered, TemplateChange
 from carillon.web import Problem, Reply, Request
 from carillon.web.problems import Detail, detail, members
 
 FIELDS = {"subject": "subjectTemplate", "text": "bodyTemplate", "html": "htmlTemplate", "mjml": "mjml"}
 """The field of each part of a template."""
+_CHANGES = {
+    "body_template": "body",
+    "subject_template": "subject",
+    "html_template": "html",
+    "mjml": "mjml",
+    "engine": "engine",
+    "kind": "kind",
+    "layout": "layout",
+    "sample": "sample",
+    "name": "name",
+    "description": "description",
+    "default_variables": "default_variables",
+    "category": "category",
+    "is_active": "is_active",
+}
+"""The ledger's name of each field of a change."""
+_EMPTY: dict[str, Any] = {"default_variables": {}, "sample": {}, "body": ""}
+"""What a field that is given as null becomes."""
 INLINE = "inline"
 """The channel and the key of a template that is written in the request and names none."""
+
+
+class SeenBy(msgspec.Struct, frozen=True):
+    """For whom a preview is rendered: what a send would know of a person whom nobody knows."""
+
+    locale: str
+    """The one that was asked for."""
+    tenant_id: str | None = None
+    zone: str | None = None
 
 
 class TemplateTools(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +68,8 @@ class TemplateTools(msgspec.Struct, frozen=True, kw_only=True):
     """The variables of a template that is ready."""
     ready: Callable[[Template, str | None], Awaitable[Template]]
     """The template of a tenant, ready to be rendered; raises BadTemplate for one that should not be kept."""
-    render: Callable[[Template, Mapping[str, Any], str | None], Awaitable[Message]]
-    """Renders for a time zone; raises BadIntent naming what is missing."""
+    render: Callable[[Template, Mapping[str, Any], SeenBy], Awaitable[Message]]
+    """Raises BadIntent naming what is missing."""
     refusal: Callable[[Template, Message], str | None]
     """Why a rendered message would be refused for its length."""
     plain: Callable[[Template], bool]
@@ -86,9 +113,10 @@ class TemplateReader:
             raise Problem("VALIDATION_ERROR", "give data or variables, not both")
         if body.time_zone is not None and not is_zone(body.time_zone):
             raise Problem("VALIDATION_ERROR", "timeZone is not known", details=[Detail("not known", "timeZone")])
-        template = await self._chosen(request, body)
+        template, tenant = await self._chosen(request, body)
         data = body.data if body.data is not None else body.variables
-        message = await self._tools.render(template, template.sample if data is None else data, body.time_zone)
+        seen = SeenBy(self._wished(request, body, tenant), tenant, body.time_zone)
+        message = await self._tools.render(template, template.sample if data is None else data, seen)
         stored = not _is_written(body)
         refusal = self._tools.refusal(template, message)
         rendered = Rendered(
@@ -103,10 +131,13 @@ class TemplateReader:
             segments=segments_of(message.text) if template.channel == "sms" else None,
             push=message.push,
             in_app=message.in_app,
+            sample=template.sample if data is None and stored else None,
         )
         return Reply(200, rendered)
 
-    async def _chosen(self, request: Request, body: RenderBody) -> Template:
+    async def _chosen(self, request: Request, body: RenderBody) -> tuple[Template, str | None]:
+        """The template, ready to be rendered, and the tenant to whose people it goes."""
+        tenant = request.reach.tenant_id
         written = _is_written(body)
         # A key and a channel beside a text say where the text will be: the operator's rules are those of the key.
         keyed = body.template_key is not None and not (written and body.channel is not None)
@@ -115,9 +146,9 @@ class TemplateReader:
         if body.version is not None and body.template_id is None:
             raise Problem("VALIDATION_ERROR", "a version needs its templateId")
         if body.template_id is not None:
-            return await self._by_id(request, body.template_id, body.version)
+            return await self._by_id(tenant, body.template_id, body.version)
         if body.template_key is not None and not written:
-            return await self._by_key(request, body.template_key, body)
+            return await self._by_key(request, body.template_key, body), tenant
         template = Template(
             code=body.template_key or INLINE,
             channel=body.channel or INLINE,
@@ -131,14 +162,14 @@ class TemplateReader:
             default_variables=body.default_variables or {},
             fields=fields_given(body.channel, body.push, body.in_app),
         )
-        return await ready(self._tools, template, request.reach.tenant_id)
+        return await ready(self._tools, template, tenant), tenant
 
-    async def _by_id(self, request: Request, template_id: str, version: int | None) -> Template:
+    async def _by_id(self, tenant: str | None, template_id: str, version: int | None) -> tuple[Template, str | None]:
         stored = await self._ledger.template(template_id, version)
-        tenant = request.reach.tenant_id
         if stored is None or stored.deleted_at is not None or tenant not in {None, stored.tenant_id or tenant}:
             raise Problem("TEMPLATE_NOT_FOUND", "there is no template with this id")
-        return await ready(self._tools, stored.template(), stored.tenant_id or tenant)
+        whose = stored.tenant_id or tenant
+        return await ready(self._tools, stored.template(), whose), whose
 
     async def _by_key(self, request: Request, key: str, body: RenderBody) -> Template:
         variants = await self._tools.templates.variants(key, request.reach.tenant_id)
@@ -147,16 +178,19 @@ class TemplateReader:
             raise Problem("CHANNEL_REQUIRED", f"template {key} exists for {', '.join(channels)}: name the channel")
         channel: str = body.channel or "".join(channels)
         existing = [locale for there, locale in variants if there == channel]
-        rules = self._tools.locale
-        theirs = self._tools.tenant_locales.get(request.reach.tenant_id or "")
-        wished = wished_locale(body.locale, None, request.header(b"accept-language"), theirs, rules.default)
-        locale = resolve_locale(wished, existing, rules)
+        wished = self._wished(request, body, request.reach.tenant_id)
+        locale = resolve_locale(wished, existing, self._tools.locale)
         template = None
         if locale is not None:
             template = await self._tools.templates.find(key, channel, locale, request.reach.tenant_id)
         if template is None:
             raise Problem("TEMPLATE_NOT_FOUND", f"Template {key} not found for locale {wished}")
         return template
+
+    def _wished(self, request: Request, body: RenderBody, tenant: str | None) -> str:
+        theirs = self._tools.tenant_locales.get(tenant or "")
+        asked = request.header(b"accept-language")
+        return wished_locale(body.locale, None, asked, theirs, self._tools.locale.default)
 
     def _spoken(self, header: str | None, existing: Collection[str]) -> str | None:
         """The first language asked for that exists; `en` is also served by `en-US`, and the other way round."""
@@ -214,3 +248,19 @@ def fields_given(channel: str | None, push: dict[str, Any] | None, in_app: dict[
             said = f"{name}: only a template of the channel {name} has it"
             raise Problem("VALIDATION_ERROR", said, details=[Detail(said, name)])
     return push or in_app or {}
+
+
+def changes_given(body: TemplateChange, channel: str) -> dict[str, Any]:
+    """What the next version says otherwise, under the names of the ledger."""
+    given = {ours: getattr(body, theirs) for theirs, ours in _CHANGES.items()}
+    changes = {name: value for name, value in given.items() if value is not UNSET}
+    if body.push is not UNSET or body.in_app is not UNSET:
+        changes["fields"] = fields_given(channel, body.push or None, body.in_app or None)
+    for name, empty in _EMPTY.items():
+        if changes.get(name, empty) is None:
+            changes[name] = empty
+    # A template has one source of its HTML.
+    for one, other in (("mjml", "html"), ("html", "mjml")):
+        if changes.get(one) is not None:
+            changes.setdefault(other, None)
+    return changes

@@ -206,6 +206,8 @@ class Rendered(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Only of a push whose template has fields beside its texts."""
     in_app: InAppParts | None = None
     """The same of a message of the inbox."""
+    sample: dict[str, Any] | None = None
+    """The template's own values for previews, where the request gives none."""
 
 
 class PushContent(msgspec.Struct, frozen=True):
@@ -290,3 +292,9 @@ def template_view(stored: StoredTemplate, variables: list[str]) -> TemplateView:
 def is_id(text: str) -> bool:
     """Whether a path names a template by its id, not by its key."""
     return _ID.fullmatch(text) is not None
+
+
+def ordering(stored: StoredTemplate) -> dict[str, str]:
+    """What a list is ordered by, under the names of the ledger's filters."""
+    said = {"key": stored.template_key, "channel": stored.channel, "locale": stored.locale}
+    return {f"after_{name}": value for name, value in {**said, "tenant": stored.tenant_id or ""}.items()}

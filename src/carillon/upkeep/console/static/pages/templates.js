@@ -197,7 +197,7 @@ function fresh(main, shell, catalogue) {
     field("locale", "Language", {
       required: true,
       value: catalogue.defaultLocale,
-      pattern: "[a-z]{2,3}(-[A-Z]{2})?",
+      pattern: "[a-z]{2}(-[A-Z]{2})?",
       title: "as en or en-US",
     }),
     h("button", { class: "primary", text: "Write it" }),

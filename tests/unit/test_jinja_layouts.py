@@ -1,0 +1,67 @@
+"""Brands and layouts: what lies under another one, and what a child hands to the blocks of its layout."""
+
+from typing import Any
+
+import pytest
+
+from carillon.intake.jinja.ready import Composer
+from carillon.intake.render import render_message
+from tests.unit.test_jinja_engine import ORDER, ready
+
+STYLE = "<style>i { color: red }</style>"
+
+
+@pytest.mark.req("P-1122")
+@pytest.mark.parametrize(("tenant", "named"), [("t-1", {}), (None, {"brand": "red"}), ("t-1", {"brand": None})])
+def test_the_default_brand_is_under_every_other_also_inside(tenant: str | None, named: dict[str, Any]) -> None:
+    colours = {"primary": "green", "text": "black"}
+    default = {"logo": "d.png", "colours": colours}
+    composer = Composer(
+        brands={"default": default, "red": {"colours": {"primary": "red"}}}, tenant_brands={"t-1": "red"}
+    )
+    source = "{{ brand.logo }} {{ brand.colours.primary }} {{ brand.colours.text }}"
+    assert render_message(ready(composer, text=source, tenant=tenant), named).text == "d.png red black"
+
+
+@pytest.mark.req("P-1133")
+def test_a_child_sets_beside_its_blocks_what_its_blocks_use() -> None:
+    beside = (
+        "{% set title %}<i>{{ name }}</i> & you{% endset %}"
+        "{% if n > 2 %}many{% set word = 'many' %}{% elif n %}{% set word = 'few' %}"
+        "{% else %}{% set word = '' %}{% endif %}"
+        "{% if lacking is defined %}{% set word = 'lacking' %}{% endif %}"
+        "{% for one in order['items'] %}{% set last = one.name %}{% endfor %}"
+        "{% set kept = 'kept' %}{% include 'footer' %}"
+        "{% macro mark(x) %}{% set y %}*{{ x }}*{% endset %}{{ y }}{% endmacro %}"
+    )
+    inside = "{{ title }} {{ word }} {{ last|default('-') }} {{ leaked|default('-') }} {{ kept }} {{ mark(n) }}"
+    source = "{% extends 'base' %}" + beside + "{% block content %}" + inside + "{% endblock %}"
+    expected = "<main><i>Ada &lt;b&gt;</i> & you {} - - kept *{}*</main>"
+    for number, word in ((3, "many"), (1, "few"), (0, "")):
+        rich = render_message(ready(text="x", html=source), {**ORDER, "n": number}).html or ""
+        assert expected.format(word, number) in rich
+
+
+@pytest.mark.req("P-1133")
+@pytest.mark.parametrize(
+    "beside", ["{% set title %}Hi <i>{{ name }}</i>{% endset %}", "{% if n %}{% set title = 'Hi' %}{% endif %}"]
+)
+def test_what_is_set_before_a_document_with_styles_is_no_part_of_it(beside: str) -> None:
+    document = f"<!DOCTYPE html><html><head>{STYLE}</head><body><p>{{{{ title }}}}</p></body></html>"
+    message = render_message(ready(text="", html=f"{{# a note #}}\n{beside}\n{document}"), ORDER)
+    rich = (message.html or "").strip()
+    assert rich.startswith("<!DOCTYPE html>")
+    assert rich.count("Hi") == 1
+    assert message.text.startswith("Hi")
+    assert ('<i style="color: red;">Ada &lt;b&gt;</i></p>' in rich) is ("<i>" in beside)
+
+
+@pytest.mark.req("P-1133")
+def test_what_is_set_before_mjml_is_no_part_of_it() -> None:
+    source = (
+        "{% set title %}Hi {{ name }}{% endset %}<mjml><mj-body><mj-section><mj-column>"
+        "<mj-text>{{ title }}</mj-text></mj-column></mj-section></mj-body></mjml>"
+    )
+    message = render_message(ready(text="", mjml=source), ORDER)
+    assert (message.html or "").count("Hi Ada &lt;b&gt;") == 1
+    assert message.text == "Hi Ada <b>"
