@@ -111,6 +111,16 @@ async def test_only_what_was_chosen_is_tried_again(graves: Console) -> None:
     assert (await graves.ask("GET", "/api/v1/dead-letters?pageSize=1"))["totalCount"] == before - 2
 
 
+@pytest.mark.req("P-956")
+async def test_a_row_is_one_line_here_too(graves: Console) -> None:
+    await bury(graves, "sms", 1, user="a-very-long-identifier-of-a-person-0123456789-0123456789-0123456789-0123456789")
+    page = await graves.open("dead-letters")
+    rows = page.get_by_role("table", name="Dead letters", exact=True).locator("tbody tr")
+    await expect(rows.filter(has_text="a-very-long-identifier")).to_have_count(1)
+    heights = await rows.evaluate_all("rows => rows.map((row) => row.offsetHeight)")
+    assert len(set(heights)) == 1, heights
+
+
 @pytest.mark.req("P-1159")
 async def test_a_row_is_chosen_by_a_key(graves: Console) -> None:
     page = await graves.open("dead-letters")

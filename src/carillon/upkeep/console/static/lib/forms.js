@@ -55,7 +55,7 @@ export function area(name, label, more = {}) {
 }
 
 /**
- * The values of a form, without empty ones. A date is told in UTC: whoever opens a shared link may have another clock.
+ * The values of a form, without empty ones. A date is in UTC: a shared link may be opened where the clocks are others.
  * @param {HTMLFormElement} form
  * @returns {Object<string, string>}
  */

@@ -165,7 +165,7 @@ async function list(place, state, draw, panel, still) {
     });
   const drawn = table(
     "Dead letters",
-    ["", "failed", "template", "to", "channel", "provider", "cause", { name: "error", cut: true }, num("attempts")],
+    ["", "failed", "template", { name: "to", cut: true }, "channel", "provider", "cause", { name: "error", cut: true }, num("attempts")],
     found.items.map((one, at) => ({ href: `#/notifications/${one.id}`, cells: [
       boxes[at],
       when(one.failedAt),

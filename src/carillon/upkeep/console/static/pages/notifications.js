@@ -110,7 +110,7 @@ function toStory(asked, shell, search) {
   return ask(`${PATH}/${encodeURIComponent(asked.q)}`).then(() => shell.go(`#/notifications/${encodeURIComponent(asked.q)}`), () => search(asked));
 }
 
-/** What stands in the form, sent or not, with the chips that are pressed. */
+/** What the form holds, sent or not, with the chips that are pressed. */
 function whole(form, { asked }) {
   const beside = Object.entries(asked).filter(([name]) => !(name in form.elements));
   return { ...Object.fromEntries(beside), ...given(form) };

@@ -107,7 +107,7 @@ function asked(state) {
 function times(state, choose) {
   const one = (range, text) => h("button", { type: "button", id: `range-${range}`, text, "aria-pressed": String(state.range === range), onclick: () => choose({ range }) });
   const utc = (value) => (value ? new Date(value).toISOString() : "");
-  // Without a beginning it is no time: nothing is asked until there is one again.
+  // Nothing is asked while there is no beginning.
   const typed = (name) => (event) => { if (event.target.value || name === "before") choose({ [name]: utc(event.target.value) }, true); };
   const custom = state.range === "custom" ? [
     h("input", { type: "datetime-local", id: "range-after", "aria-label": "From", value: local(state.after), onchange: typed("after") }), "to",
