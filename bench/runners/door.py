@@ -6,7 +6,7 @@ import sys
 
 import uvloop
 
-from carillon.compose import from_settings
+from carillon.compose import from_settings, messages
 from carillon.config.reading import load
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent
@@ -53,7 +53,7 @@ async def opened(mode: str, dsn: str) -> tuple[PostgresLedger, Intake]:
     kinds = {"bare": Bare, "single": Single, "coalesced": Intake}
     intake = kinds[mode](
         ledger=ledger,
-        templates=from_settings.templates(settings),
+        templates=messages.templates(settings),
         signal=ledger.signal,
         rules=from_settings.plan_rules(settings, from_settings.chains(settings)),
         observer=lambda _: None,

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from carillon.cli.by_hand import is_there, with_ledger
 from carillon.cli.options import AsJson, Config, blueprint_option, load_for, print_json
-from carillon.compose import from_settings
+from carillon.compose import messages
 from carillon.compose.templates import Wording
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
@@ -108,5 +108,5 @@ def _waits(policy: RetryPolicy) -> list[dict[str, Any]]:
 def _gaps(settings: Settings) -> list[Gap]:
     # A missing ledger holds no templates.
     if not is_there(settings.ledger.url):
-        return gaps([(None, *name) for name in from_settings.templates(settings).all()], settings.locale.supported)
+        return gaps([(None, *name) for name in messages.templates(settings).all()], settings.locale.supported)
     return with_ledger(settings, lambda ledger: Wording(settings, ledger, SystemClock()).gaps())

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from carillon.compose.from_settings import categories, composer
-from carillon.compose.from_settings import templates as file_templates
+from carillon.compose.from_settings import categories
+from carillon.compose.messages import composer
+from carillon.compose.messages import templates as file_templates
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.notifications import Template

@@ -18,8 +18,8 @@ from carillon.cli.options import AsJson, Blueprint, Config, print_json, print_ta
 from carillon.cli.remote import HERE, Token, TokenFile, Url, bearer, call, token_of
 from carillon.cli.words import counted
 from carillon.compose import Ledger
-from carillon.compose.from_settings import carry_rules, composer, zone_of
-from carillon.compose.from_settings import templates as file_templates
+from carillon.compose.messages import carry_rules, composer, zone_of
+from carillon.compose.messages import templates as file_templates
 from carillon.config.reading import load
 from carillon.config.settings import Settings
 from carillon.domain.content.sms import segments_of

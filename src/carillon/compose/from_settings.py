@@ -1,28 +1,18 @@
 """Rules, policies, tools and providers of the engine, each read from the settings."""
 
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
-from importlib.resources import as_file
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
-
-from carillon.compose import reports
-from carillon.config.messages import MessageSettings
-from carillon.config.reading import blueprint_folder, variables
+from carillon.compose import messages, reports
+from carillon.config.reading import variables
 from carillon.config.sections import servicebus_address
 from carillon.config.settings import CategorySettings, GroupSettings, Settings
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.claims import Claim
 from carillon.domain.consent import Categories, Category, is_name
-from carillon.domain.content.mail import MailRules
-from carillon.domain.content.parts import MessageRule, PushParts
-from carillon.domain.content.phones import PhoneRules
 from carillon.domain.digests import read_throttle
-from carillon.domain.errors import BadTemplate, ConfigurationError
+from carillon.domain.errors import ConfigurationError
 from carillon.domain.groups import GROUPED_BY, GroupRule, Groups, endpoint_name, group_number, tenant_number
 from carillon.domain.lanes import Lanes
 from carillon.domain.policy import PolicyTable
@@ -31,23 +21,16 @@ from carillon.domain.receipts import Callback
 from carillon.domain.suppressions import SuppressionTerms
 from carillon.domain.targets import Rates
 from carillon.domain.templates import LocaleRules
-from carillon.intake.carried_fields import leaves
-from carillon.intake.jinja.ready import Composer
-from carillon.intake.parts import CarryRules
 from carillon.intake.plan import PlanRules
-from carillon.intake.render import compile_template
-from carillon.intake.templates import FileTemplates
 from carillon.links import Links
 from carillon.providers import Tools, callback, has_receipts, load
 from carillon.providers import remarks as provider_remarks
 from carillon.providers.http import CALLS_PER_HOST, HttpClient
-from carillon.providers.mail import parse_sender
 from carillon.providers.webhook.send import CONCURRENCY_PER_ENDPOINT
 from carillon.web.gate import is_loopback
 
 SANDBOX = "sandbox"
 TRIAL_KEY = "a public key, for trying things out only"
-_COUNTRY = re.compile(r"[A-Z]{2}")
 NOT_OPTIONS = frozenset({"kind", "needs", reports.DEADLINE})
 
 
@@ -309,102 +292,9 @@ def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> Plan
         idempotency_ttl_seconds=settings.idempotency_ttl_seconds,
         supported_locales=tuple(settings.locale.supported) if settings.templates.render == "downstream" else (),
         categories=categories(settings),
-        carry=carry_rules(settings),
+        carry=messages.carry_rules(settings),
         groups=groups(settings),
         tells=reports.goals(settings, channels),
         deadlines=reports.deadlines(settings, channels),
         gathers=settings.http.surface != "probes",
     )
-
-
-def zone_of(settings: Settings, tenant_id: str | None) -> str:
-    """The time zone of people of a tenant who have said none."""
-    tenant = settings.tenant.get(tenant_id or "")
-    return (tenant and tenant.time_zone) or settings.locale.time_zone
-
-
-def carry_rules(settings: Settings) -> CarryRules:
-    """What messages may carry; refuses a sender or a country that is none."""
-    given = settings.mail
-    rules = MailRules(
-        attachment_bytes=given.attachment_bytes,
-        types=tuple(given.types),
-        copies=given.copies,
-        headers=tuple(given.headers),
-    )
-    senders = {name: tenant.sender for name, tenant in settings.tenant.items() if tenant.sender is not None}
-    messages = {key: _message_rule(key, one) for key, one in settings.message.items()}
-    for name, sender in senders.items():
-        _check_sender(f"tenant.{name}.sender", sender)
-    missing = settings.templates.missing_variable
-    return CarryRules(
-        mail=rules, phones=phone_rules(settings), messages=messages, senders=senders, missing_variable=missing
-    )
-
-
-def _message_rule(key: str, given: MessageSettings) -> MessageRule:
-    for option, sender in (("sender", given.sender), ("reply_to", given.reply_to)):
-        _check_sender(f"message.{key}.{option}", sender)
-    for name, parts in (("push", given.push), ("in_app", given.in_app)):
-        for path, text in leaves(msgspec.to_builtins(parts), f"message.{key}.{name}"):
-            try:
-                compile_template(text if "{{" in text else "")
-            except BadTemplate as error:
-                raise ConfigurationError(f"{path}: {error}") from None
-    return MessageRule(
-        sender=given.sender,
-        reply_to=given.reply_to,
-        max_segments=given.max_segments,
-        transliterate=given.transliterate,
-        push=None if given.push is None else PushParts(**msgspec.structs.asdict(given.push)),
-        in_app=given.in_app,
-    )
-
-
-def _check_sender(option: str, sender: str | None) -> None:
-    try:
-        if sender is not None:
-            parse_sender(sender)
-    except ValueError as error:
-        raise ConfigurationError(f"{option}: {error}") from None
-
-
-def phone_rules(settings: Settings) -> PhoneRules:
-    """To which numbers text messages go."""
-    tenants = {name: one.sms_countries for name, one in settings.tenant.items() if one.sms_countries is not None}
-    for option, countries in (("sms.countries", settings.sms.countries), *tenants.items()):
-        wrong = [country for country in countries if not _COUNTRY.fullmatch(country)]
-        if wrong:
-            raise ConfigurationError(f"{option}: {wrong[0]!r} is not a country; write two letters, such as DE")
-    return PhoneRules(
-        check=settings.sms.check,
-        countries=frozenset(settings.sms.countries),
-        tenants={name: frozenset(countries) for name, countries in tenants.items()},
-    )
-
-
-def templates(settings: Settings, faults: list[str] | None = None) -> FileTemplates:
-    """All templates in the folders that the settings name."""
-    with ExitStack() as stack:
-        return FileTemplates.read(*_folders(settings, stack), composer=composer(settings), faults=faults)
-
-
-def composer(settings: Settings) -> Composer:
-    """What all jinja templates share."""
-    return Composer(
-        default_locale=settings.locale.default,
-        brands=settings.brand,
-        tenant_brands={name: tenant.brand for name, tenant in settings.tenant.items() if tenant.brand},
-    )
-
-
-def _folders(settings: Settings, stack: ExitStack) -> Iterator[Path]:
-    for word in settings.templates.folders:
-        if word.startswith("blueprint:"):
-            inside = blueprint_folder(settings.blueprint) / word.removeprefix("blueprint:")
-            yield stack.enter_context(as_file(inside))
-        else:
-            folder = Path(word).expanduser()
-            if not folder.is_dir():
-                raise ConfigurationError(f"templates.folders: {folder} is not a folder")
-            yield folder

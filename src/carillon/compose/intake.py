@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carillon.compose import from_settings, outbound, receipts
+from carillon.compose import from_settings, messages, outbound, receipts
 from carillon.compose.ledger import LedgerPart, ordered_people, parts_needed
 from carillon.compose.outbound import BreakersPart, WorkerPart
 from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
@@ -151,7 +151,7 @@ def kafka_door(process: Process, ledger: Ledger | None) -> "KafkaDoor | None":
 def _acceptor(process: Process, ledger: Ledger) -> OrderedIntake:
     return OrderedIntake(
         ledger=ledger,
-        templates=from_settings.templates(process.settings),
+        templates=messages.templates(process.settings),
         directory=None,
         signal=ledger.signal,
         rules=from_settings.plan_rules(process.settings, process.chains),

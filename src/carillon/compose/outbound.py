@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from carillon.compose import from_settings
+from carillon.compose import from_settings, messages
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
@@ -361,7 +361,7 @@ def _attempt_rules(settings: Settings, chains: Chains) -> AttemptRules:
             suppressions=from_settings.suppression_terms(settings),
             categories=from_settings.categories(settings),
             unsubscribe=from_settings.unsubscribes(settings),
-            phones=from_settings.phone_rules(settings),
+            phones=messages.phone_rules(settings),
             groups=from_settings.groups(settings),
         )
     return AttemptRules(

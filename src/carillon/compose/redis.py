@@ -12,7 +12,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from carillon.compose import from_settings
+from carillon.compose import from_settings, messages
 from carillon.compose.ledger import LedgerPart, ordered_people
 from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
@@ -180,7 +180,7 @@ class StreamClients:
             raise ConfigurationError("stream.name: set the name of the Redis stream that intents are read from")
         acceptor: OrderedAcceptor = OrderedIntake(
             ledger=ledger,
-            templates=from_settings.templates(self._settings),
+            templates=messages.templates(self._settings),
             directory=directory_of(self._settings, http, self._clock, self._observe),
             signal=signal,
             rules=rules,

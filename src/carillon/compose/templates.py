@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from carillon.compose import from_settings
+from carillon.compose import from_settings, messages
 from carillon.compose.erasure import places_beside, places_outside
 from carillon.compose.ledger import LedgerPart, preferences_of
 from carillon.compose.part import DoctorFinding, Part
@@ -85,7 +85,7 @@ class Wording:
         self._ledger = ledger
         self._clock = clock
         self.templates = StoredTemplates(
-            ledger, from_settings.templates(settings), clock, composer=from_settings.composer(settings)
+            ledger, messages.templates(settings), clock, composer=messages.composer(settings)
         )
         self.add_preferences = preferences_of(settings, ledger, clock)
 
@@ -112,10 +112,10 @@ class Wording:
     def tools(self) -> TemplateTools:
         """What the endpoints about templates use of the intake."""
         settings = self._settings
-        carry = from_settings.carry_rules(settings)
+        carry = messages.carry_rules(settings)
 
         async def render(template: Template, data: Mapping[str, Any], seen: SeenBy) -> Message:
-            zone = seen.zone or from_settings.zone_of(settings, seen.tenant_id)
+            zone = seen.zone or messages.zone_of(settings, seen.tenant_id)
             person = Person(written_as(seen.locale, template.locale), zone, self._clock.wall())
             message = await rendered(template, data, settings.templates.missing_variable, person)
             return previewed(message, template, data, carry)
@@ -182,7 +182,7 @@ class TemplatesPart(Part):
         settings = self._process.settings
         if settings.templates.render == "downstream" and not settings.templates.folders:
             return [DoctorFinding("Templates", "ok", "this process renders no templates")]
-        count = from_settings.templates(settings).count()
+        count = messages.templates(settings).count()
         return [DoctorFinding("Templates", "ok" if count else "warn", f"{count} read and checked")]
 
 
@@ -259,7 +259,7 @@ def preparing(settings: Settings, push: Push, provider: str, tools: Tools, break
             retry_after = parse_retry_after(answer.headers.get("retry-after"), tools.clock.wall())
         return read_template(code, answer.status, answer.body, retry_after)
 
-    alone = AloneTemplates(from_settings.composer(settings))
+    alone = AloneTemplates(messages.composer(settings))
 
     async def render(template: Template, variables: Mapping[str, Any]) -> Message:
         # The service hands out one template: a layout, a partial or a translation of its own is not there.
