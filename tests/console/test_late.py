@@ -96,6 +96,9 @@ async def test_a_date_that_is_being_typed_is_no_outage(console: Console) -> None
     await expect(page.locator("#figure-Delivered")).to_have_text(f"{before + 2:,}")
     await expect(verdict).not_to_contain_text("does not answer")
     await expect(page.locator(".toast")).to_have_count(0)
+    await end.fill("12026-01-03T10:00")
+    await expect(page.get_by_text("The time must be between one minute and 92 days long")).to_have_count(0)
+    await expect(verdict).not_to_contain_text("does not answer")
     await end.fill("2026-01-03T10:00")
     await expect(page.get_by_text("Nothing ended in this time.")).to_be_visible()
     # The browser reports every refused request by itself.

@@ -146,9 +146,9 @@ function broken(error, again) {
   const said = error instanceof Problem && error.status ? sentence(error.message) : "This page could not be loaded. Is Carillon running?";
   if (!(error instanceof Problem)) console.warn(error);
   const [page] = address().path.split("/");
-  // What is not there comes by no second try: the list shows what is.
-  const further = error.status === 404 && surface?.pages.includes(page) ? h("a", { class: "button", href: `#/${page}`, text: `All ${titleOf(page).toLowerCase()}` }) : h("button", { type: "button", text: "Try again", onclick: again });
-  instead(head(error.status === 404 ? "Not found" : "Not loaded"), empty(said, further));
+  const missing = error.status === 404;
+  const list = missing && surface?.pages.includes(page) ? h("a", { class: "button", href: `#/${page}`, text: `All ${titleOf(page).toLowerCase()}` }) : null;
+  instead(head(missing ? "Not found" : "Not loaded"), empty(said, h("div", { class: "row" }, list, h("button", { type: "button", text: "Try again", onclick: again }))));
   // Nobody needs to press a key until the server is back.
   clearTimeout(retrying);
   if (error instanceof Problem && (error.status === 0 || error.status >= 500)) retrying = setTimeout(again, POLL_MS);

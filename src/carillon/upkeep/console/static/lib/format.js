@@ -60,6 +60,12 @@ export function local(value, length = "YYYY-MM-DDThh:mm".length) {
   return isNaN(at) ? "" : new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, length);
 }
 
+/** The same moment in UTC; a text that is no moment as it is, for the server to refuse: such as a year of six digits. */
+export function inUtc(value) {
+  const at = new Date(value);
+  return isNaN(at) ? value : at.toISOString();
+}
+
 /** What a server said, as a sentence. */
 export function sentence(words) {
   return `${words[0]?.toUpperCase() ?? ""}${words.slice(1)}${/[.!?…]$/.test(words) ? "" : "."}`;

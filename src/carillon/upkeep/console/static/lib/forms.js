@@ -1,7 +1,7 @@
 /** Form fields with labels, and redrawing after events. */
 
 import { empty, fill, h, toast } from "./dom.js";
-import { local, number } from "./format.js";
+import { inUtc, local, number } from "./format.js";
 
 /**
  * One line of text with its label.
@@ -60,7 +60,7 @@ export function area(name, label, more = {}) {
  * @returns {Object<string, string>}
  */
 export function given(form) {
-  const told = (name, value) => (form.elements[name]?.type === "datetime-local" ? new Date(value).toISOString() : value);
+  const told = (name, value) => (form.elements[name]?.type === "datetime-local" ? inUtc(value) : value);
   return Object.fromEntries(
     [...new FormData(form)].map(([name, value]) => [name, String(value).trim()]).filter(([, value]) => value).map(([name, value]) => [name, told(name, value)]),
   );

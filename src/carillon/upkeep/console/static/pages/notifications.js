@@ -5,7 +5,7 @@ import * as bulk from "../lib/bulk.js";
 import { badge, counted, fill, h, head, loading, num, say, table, toast, when } from "../lib/dom.js";
 import { download } from "../lib/export.js";
 import { field, given, newest, none, pager, recall, refill, soon, standing } from "../lib/forms.js";
-import { number } from "../lib/format.js";
+import { inUtc, number } from "../lib/format.js";
 import { CHOOSING } from "../lib/keys.js";
 import { views } from "../lib/views.js";
 import { story } from "./story.js";
@@ -86,8 +86,7 @@ function fresh(form) {
 /** What the address says, as the API takes it. */
 function wire(asked) {
   const made = { ...asked };
-  // A link may be broken: the server says what is wrong with it.
-  for (const [name] of TIMES) if (!isNaN(new Date(made[name]))) made[name] = new Date(made[name]).toISOString();
+  for (const [name] of TIMES) if (made[name]) made[name] = inUtc(made[name]);
   return made;
 }
 

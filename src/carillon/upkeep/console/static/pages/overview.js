@@ -5,7 +5,7 @@ import { calling } from "../lib/calling.js";
 import { bar, chart } from "../lib/charts.js";
 import { badge, card, empty, fill, h, head, loading, num, table, titled, toast, when } from "../lib/dom.js";
 import { newest, refill } from "../lib/forms.js";
-import { local, millis, moment, number, percent, sentence, span } from "../lib/format.js";
+import { inUtc, local, millis, moment, number, percent, sentence, span } from "../lib/format.js";
 import { lately } from "../lib/recent.js";
 import { unknown, verdict } from "../lib/verdict.js";
 
@@ -100,21 +100,20 @@ function chosen(query) {
 function asked(state) {
   const of = { by: state.by, name: state.name === "(none)" ? undefined : state.name };
   if (state.range !== "custom") return { ...of, after: new Date(Date.now() - (RANGES[state.range] ?? RANGES["1h"])[1]).toISOString() };
-  return { ...of, after: new Date(state.after).toISOString(), before: state.before ? new Date(state.before).toISOString() : undefined };
+  return { ...of, after: inUtc(state.after), before: state.before ? inUtc(state.before) : undefined };
 }
 
 /** The time and what to show of it. */
 function times(state, choose) {
   const one = (range, text) => h("button", { type: "button", id: `range-${range}`, text, "aria-pressed": String(state.range === range), onclick: () => choose({ range }) });
-  const utc = (value) => (value ? new Date(value).toISOString() : "");
   // Nothing is asked while there is no beginning.
-  const typed = (name) => (event) => { if (event.target.value || name === "before") choose({ [name]: utc(event.target.value) }, true); };
+  const typed = (name) => (event) => { if (event.target.value || name === "before") choose({ [name]: inUtc(event.target.value) }, true); };
   const custom = state.range === "custom" ? [
     h("input", { type: "datetime-local", id: "range-after", "aria-label": "From", value: local(state.after), onchange: typed("after") }), "to",
     h("input", { type: "datetime-local", id: "range-before", "aria-label": "Until", value: local(state.before), onchange: typed("before") })] : null;
   return [h("div", { class: "segments", role: "group", "aria-label": "Time" }, Object.entries(RANGES).map(([range, [text]]) => one(range, text)),
     h("button", { type: "button", id: "range-custom", text: "Custom", "aria-pressed": String(state.range === "custom"),
-      onclick: () => choose({ range: "custom", after: state.after || utc(Date.now() - HOUR), before: state.before || utc(Date.now()) }) })), custom,
+      onclick: () => choose({ range: "custom", after: state.after || inUtc(Date.now() - HOUR), before: state.before || inUtc(Date.now()) }) })), custom,
   state.name ? h("button", { type: "button", class: "chip", "aria-pressed": "true", id: "no-name", "aria-label": `Only ${state.by} ${state.name}: show all`, onclick: () => choose({ name: "" }) }, `${state.by} ${state.name}`, " ✕") : null];
 }
 
