@@ -64,7 +64,7 @@ LONGEST: dict[int, str] = {
         intake.jinja.scan._RAW intake.jinja.scan._END_RAW intake.jinja.engine._PATH intake.jinja.engine._NAMED
         intake.jinja.engine._USED intake.jinja.engine._INNER web.endpoint._SLASH
         intake.jinja.catalogues._NAMED intake.jinja.mail._HOLDER intake.jinja.mail._OPENED intake.jinja.mail._STYLE
-        intake.jinja.mail._TABLE intake.jinja.mail._SPACES
+        intake.jinja.mail._TABLE intake.jinja.mail._SPACES intake.jinja.mail._ELEMENT intake.jinja.mail._SAID
         intake.jinja.mail._MANY intake.jinja.scan._Lines.__init__/1
         intake.jinja.guard._WHOLE intake.jinja.guard._OPENED
         providers.egress._URL providers.egress._REST providers.egress._BRACKETED
@@ -131,7 +131,7 @@ LONGEST: dict[int, str] = {
         config.reading._PATH_OF_SECRETS config.reading._PASSWORD config.reading._USERINFO config.reading._PARAMETER
         config.reading._PATH config.reading._FIELD config.reading._MEANT config.reading.blueprint_folder/1
         domain.timing._ISO domain.timing._PART domain.timing._SHORT domain.timing._seconds/1
-        cli.galaxy._PLACE compose.from_settings._COUNTRY domain.digests._SAID
+        cli.galaxy._PLACE compose.messages._COUNTRY domain.digests._SAID
         upkeep.console.joined._IMPORT upkeep.console.joined._EXPORT upkeep.console.joined._LATER
         upkeep.console.joined._LEFT upkeep.console.joined._SHEET
         patterns._SAID patterns._WHOLE patterns._STEP
