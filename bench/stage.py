@@ -119,11 +119,15 @@ def await_port(port: int) -> None:
 
 
 def wrk(
-    address: str, seconds: float, connections: int = 64, bodies: Sequence[dict[str, Any]] = (WELCOME,)
+    address: str,
+    seconds: float,
+    connections: int = 64,
+    bodies: Sequence[dict[str, Any]] = (WELCOME,),
+    people: int = 0,
 ) -> dict[str, float]:
     """Post notifications over `connections` connections, each with a key of its own; requests and failures a second.
 
-    The bodies are sent in turns.
+    The bodies are sent in turns; `user-?` in them is one of so many people, chosen anew for each request.
     """
     script = Path(__file__).parent / "runners" / "send.lua"
     done = subprocess.run(
@@ -132,6 +136,7 @@ def wrk(
             **os.environ,
             "BENCH_BODIES": "\n".join(json.dumps(body) for body in bodies),
             "BENCH_RUN": os.urandom(6).hex(),
+            "BENCH_PEOPLE": str(people),
         },
         capture_output=True,
         text=True,

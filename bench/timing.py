@@ -1,21 +1,27 @@
 """What consent and timing cost at size: many people with preferences and throttles, open digests, scheduled routes.
 
+Twice: the ledger's operations alone, in batches of a hundred, and requests over HTTP, which a producer waits for.
 And a person's rights there: the export of one with a hundred thousand notifications, and an erasure in a million.
 """
 
 import asyncio
+import tempfile
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import asyncpg
 
-from bench.measure import Figure, Outcome, Ratio
-from bench.stage import run
+from bench.measure import Figure, Outcome, Ratio, interleaved
+from bench.stage import WELCOME, carillon, run, wrk
 from tests.support.servers import Postgres
 
 PART = "timing"
 PEOPLE, DIGESTS, SCHEDULED = 1_000_000, 100_000, 1_000_000
 OWN = 100_000
+FEW_PEOPLE, FEW_DIGESTS = 1000, 100
 TURNS, ROUNDS = 60, 3
+HTTP_ROUNDS, HTTP_SECONDS = 5, 4.0
 RIGHTS_SECONDS = 1800.0
 # Ids grow with time, as Carillon's do: what is new stands at the end of every index by id.
 ID = """lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint - 3600000 >> 16), 8, '0')
@@ -57,6 +63,16 @@ SELECT notification_id, 'push:user', 'push', 'user:' || user_id, 'pending', 6,
 FROM written
 """  # noqa: S608 - no words but ours
 
+# Nobody is ever over the throttle: what is over is skipped, and the few people would be over it soon.
+CATEGORIES = '[categories.news]\nthrottle = "1000 in 1s"\n'
+SOMEBODY = {**WELCOME, "userId": "user-?"}
+BODIES = {
+    "accept": (SOMEBODY, FEW_PEOPLE, PEOPLE),
+    "throttle": ({**SOMEBODY, "category": "news"}, FEW_PEOPLE, PEOPLE),
+    "digest": ({**SOMEBODY, "digest": {"key": "news", "window": "1d", "max": 1000}}, FEW_DIGESTS, DIGESTS),
+}
+SIDES = ("few people", "a million people")
+
 # What is asked at random is in the server's memory, as after a day of work: else the first touch of each page, which is
 # a read of the disk or of the kernel's cache, would be measured instead of the statements.
 WARM = """
@@ -70,7 +86,7 @@ def measure(postgres: Postgres, progress: Callable[[str], None]) -> Outcome:
     few, many = postgres.database(), postgres.database()
     for dsn in (few, many):
         run("fill", dsn, "1", "push", "sandbox", "device-1")
-    asyncio.run(_lay(few, 1000, 0))
+    asyncio.run(_lay(few, FEW_PEOPLE, 0))
     progress(f"{PART}: laying {PEOPLE:,} people and {SCHEDULED:,} scheduled routes")
     asyncio.run(_lay(many, PEOPLE, SCHEDULED))
     progress(f"{PART}: warming up")
@@ -82,13 +98,42 @@ def measure(postgres: Postgres, progress: Callable[[str], None]) -> Outcome:
             found.setdefault(name, []).append(both)
     outcome = Outcome(settings={PART: "two databases in turns inside one process; medians of batches of 100"})
     for name, rounds in found.items():
-        for which, label in enumerate(("few people", "a million people")):
+        for which, label in enumerate(SIDES):
             outcome.figures.append(Figure(PART, f"{name}, {label}", "µs", [both[which] for both in rounds]))
         small, large = (figure.median for figure in outcome.figures[-2:])
         outcome.ratios.append(Ratio(f"timing/{name}-million-to-few", large / small, 1.1, at_most=True))
+    outcome.add(_over_http(few, many, progress))
     progress(f"{PART}: export and erasure")
     rights = run("rights", many, seconds=RIGHTS_SECONDS)
     outcome.figures += [Figure(PART, name, unit, [value]) for name, (value, unit) in rights.items()]
+    return outcome
+
+
+def _over_http(few: str, many: str, progress: Callable[[str], None]) -> Outcome:
+    """The same three ways to accept as a producer meets them: requests over HTTP, each for another person."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "carillon.toml"
+        config.write_text(CATEGORIES)
+
+        def load(kind: str, which: int) -> float:
+            body, *people = BODIES[kind]
+            options = ("--roles", "doors", "--config", str(config))
+            with carillon({"DATABASE_URL": (few, many)[which]}, *options) as (_, address):
+                wrk(address, 1.0, bodies=[body], people=people[which])
+                found = wrk(address, HTTP_SECONDS, bodies=[body], people=people[which])
+            if found["bad"]:
+                raise RuntimeError(f"{kind}: {found['bad']:.0f} requests were not accepted")
+            return found["rate"]
+
+        subjects: dict[str, Callable[[], float]] = {
+            f"{kind} over HTTP, {side}": partial(load, kind, which)
+            for kind in BODIES
+            for which, side in enumerate(SIDES)
+        }
+        outcome = Outcome(interleaved(PART, "requests/s", subjects, HTTP_ROUNDS, progress))
+    for kind in BODIES:
+        small, large = (outcome.median(f"{kind} over HTTP, {side}") for side in SIDES)
+        outcome.ratios.append(Ratio(f"timing/http-{kind}-few-to-million", small / large, 1.1, at_most=True))
     return outcome
 
 
