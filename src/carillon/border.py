@@ -299,6 +299,8 @@ _STEP = re.compile(r"\[[^\[\]]*\]|[^.\[\]]+")
 _IN_A_HEADER = {"idempotencyKey": "Idempotency-Key", "idempotency_key": "Idempotency-Key"}
 """Fields that items of a batch have, and that a request alone has in a header."""
 _NOTHING = (NoneType, msgspec.UnsetType)
+_LEAST_LETTERS = 3
+"""Fewer begin too many names."""
 
 
 def hint(said: str, kind: Any) -> str:
@@ -313,10 +315,16 @@ def hint(said: str, kind: Any) -> str:
         names = dict(_names(there))
         if unknown["field"] in _IN_A_HEADER:
             return f"; it is the header `{_IN_A_HEADER[unknown['field']]}`"
-        meant = get_close_matches(unknown["field"], names, n=1)
+        meant = get_close_matches(unknown["field"], names, n=1) or _begun(unknown["field"], names)
         return f"; did you mean `{names[meant[0]]}`?" if meant else ""
     words = _words(there) if said.startswith("Invalid enum value") else []
     return f"; it is one of {', '.join(words)}" if words else ""
+
+
+def _begun(field: str, names: Iterable[str]) -> list[str]:
+    """The shortest name that begins with this one, as `htmlTemplate` does with `html`."""
+    longer = [name for name in names if len(field) >= _LEAST_LETTERS and name.startswith(field)]
+    return [min(longer, key=len)] if longer else []
 
 
 def _at(kind: Any, path: str) -> Any:

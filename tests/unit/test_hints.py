@@ -17,6 +17,7 @@ from carillon.providers import Tools
 from carillon.providers import load as load_provider
 from carillon.providers.http import HttpClient
 from carillon.upkeep.api.preferences import PreferencesBody
+from carillon.upkeep.api.templates_wire import TemplateBody
 from carillon.web.problems import Problem
 from carillon.web.request import convert
 from tests.support import patterns
@@ -54,6 +55,9 @@ class Outer(msgspec.Struct, forbid_unknown_fields=True):
         ({"by_name": {"x": {"colour": "rde"}}}, "; it is one of red, blue"),
         ({"by_colour": {"rde": 1}}, "; it is one of red, blue"),
         ({"level": "lo"}, "; it is one of low, high"),
+        ({"sev": []}, "; did you mean `several`?"),
+        ({"by_": {}}, "; did you mean `by_name`?"),
+        ({"le": {}}, ""),
         ({"quite_another": 1}, ""),
         ({"either": []}, ""),
         ({"ledger": []}, ""),
@@ -75,6 +79,8 @@ def test_a_senders_slip_is_answered_with_the_right_word() -> None:
         convert({"templateKey": "welcome", "channel": "psuh"}, SendBody)
     right = "email, inApp, push, sms, webhook"
     assert set(str(refused.value).partition("one of ")[2].split(", ")) >= set(right.split(", "))
+    with pytest.raises(Problem, match="did you mean `htmlTemplate`"):
+        convert({"templateKey": "welcome", "channel": "email", "html": "<p>Hi</p>"}, TemplateBody)
     with pytest.raises(Problem, match="did you mean `recipient`"):
         convert({"notifications": [{"templateKey": "welcome", "recipent": "d"}]}, BatchBody)
 
