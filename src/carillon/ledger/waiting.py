@@ -49,11 +49,12 @@ class WaitingStore:
         values = {"scheduled_for_ms": change.scheduled_for_ms, "expires_at_ms": change.expires_at_ms}
 
         def changed(rows: list[Row]) -> Steps[int]:
-            ids = [row["notification_id"] for row in rows if not row["gathered"]]
+            ids = [row["notification_id"] for row in rows if row["routed"]]
             yield Ask("change_time", {**values, "notification_ids": ids})
             # The window of its digest says when an event is told: it can expire, and has no schedule.
-            events = [] if change.expires_at_ms is None else [row["notification_id"] for row in rows if row["gathered"]]
-            yield Ask("change_time", {**values, "scheduled_for_ms": None, "notification_ids": events})
+            events = [] if change.expires_at_ms is None else [row for row in rows if row["gathered"]]
+            alone = [row["notification_id"] for row in events if not row["routed"]]
+            yield Ask("change_time", {**values, "scheduled_for_ms": None, "notification_ids": alone})
             return len(events) + len((yield Ask("change_due", {**values, "notification_ids": ids})))
 
         done = await self._each_page(filters, changed)

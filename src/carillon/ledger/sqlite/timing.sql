@@ -38,7 +38,9 @@ DELETE FROM collapses WHERE rowid IN (
 -- Notifications with something that waits or that a worker holds, in the order of their ids; filters left out are NULL.
 --   closed_at               an event of a digest waits until the digest closes.
 --   stopped IS NULL         an event that was left out before is not counted again.
-SELECT n.notification_id, sum(still.waits) AS waiting, sum(NOT still.waits) AS held, max(still.gathered) AS gathered
+--   routed                  a throttle gathers what is too much for one person, while others of the same notification wait.
+SELECT n.notification_id, sum(still.waits) AS waiting, sum(NOT still.waits) AS held, max(still.gathered) AS gathered,
+       EXISTS (SELECT 1 FROM routes o WHERE o.notification_id = n.notification_id AND o.next_attempt_at IS NOT NULL) AS routed
 FROM (
     SELECT r.notification_id, (r.claim_token IS NULL OR r.next_attempt_at <= :now)
                AND (r.ticket IS NULL OR r.ticket NOT IN (SELECT t.value FROM leases l, json_each(l.tickets) t WHERE l.expires_at > :now)) AS waits,
