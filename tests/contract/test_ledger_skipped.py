@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from carillon.domain.admin import AdminAction
+from carillon.domain.claims import Settled
 from carillon.domain.consent import Categories, Category
 from carillon.domain.decide import barred
 from carillon.domain.digests import ThrottleEntry, read_throttle
@@ -14,10 +15,11 @@ from carillon.domain.notifications import Duplicate, Enrolment, Status
 from carillon.domain.people import PreferenceChange
 from carillon.domain.skipped import SkippedPage
 from carillon.domain.suppressions import Suppression
+from carillon.domain.verdicts import Skip
 from carillon.ledger.opening import Ledger
 from carillon.upkeep import redriving
 from carillon.upkeep.redriving import redrive_skipped, skipped_action, skipped_plan
-from tests.support.ledger_builders import enrolment, finish, route, want
+from tests.support.ledger_builders import enrolment, finish, route, settlement, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 from tests.support.ledger_properties import claim_one
 
@@ -186,6 +188,21 @@ async def test_a_repeat_tells_what_skipped_it_when_it_was_accepted(ledger: Ledge
     (answer,) = await ledger.enrol([gated(gate, idempotency_key="k")])
     assert isinstance(answer, Duplicate)
     assert [one.gate for one in answer.gated] == [gate] * told
+
+
+@pytest.mark.req("P-1201")
+@pytest.mark.parametrize("gate", ["category", "suppressed"])
+async def test_a_repeat_tells_nothing_of_a_gate_that_skipped_it_later(ledger: Ledger, gate: str) -> None:
+    """The person has left the category, or the address was suppressed, while the notification waited."""
+    await ledger.enrol([enrolment(idempotency_key="k")])
+    if gate == "suppressed":
+        await ledger.suppress([Suppression("email", "ann@example.com", "", "manual", "operator", None)])
+    claim = await claim_one(ledger)
+    verdict = barred(claim) or Skip(gate, "the person switched it off")
+    assert await ledger.settle([settlement(claim, verdict)]) == [Settled.APPLIED]
+    (answer,) = await ledger.enrol([enrolment(idempotency_key="k")])
+    assert isinstance(answer, Duplicate)
+    assert (answer.suppressed, answer.gated) == ((), ())
 
 
 @pytest.mark.req("P-1102")
