@@ -242,3 +242,25 @@ async def test_a_redriven_chain_keeps_its_order_and_its_distances(engine: Engine
     gaps = [row["next_attempt_at"] - chain[0]["next_attempt_at"] for row in chain]
     # What was laid at the acceptance begins at the ledger's own time.
     assert [round(gap / 10_000) for gap in gaps] == [0, 60, 120]
+
+
+@pytest.mark.req("P-1202")
+@pytest.mark.parametrize("page", [2, 3, 4, 5])
+async def test_a_chain_is_redriven_whole_wherever_a_page_ends(
+    engine: Engine, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    monkeypatch.setattr(redriving, "PAGE", page)
+    later = round(await ledger.now_ms()) + 600_000
+    planned = {"bob": None, "eve": later}
+    waits = {"status": Status.SKIPPED, "skipped_because": "so", "skipped_by": "category", "recipient_ref": "user:ann"}
+    chain = [route(name, goal="read", due_ms=due, **waits) for name, due in planned.items()]
+    await ledger.enrol([gated("category", category="offers")])
+    for _ in range(3):
+        await ledger.enrol([enrolment(*chain, category="offers")])
+    done = await again(ledger)
+    assert (done.matched, done.redriven) == ({"category": 7}, 7)
+    times: dict[str, list[int]] = {}
+    for row in await engine.rows("routes"):
+        times.setdefault(row["notification_id"], []).append(row["next_attempt_at"])
+    gaps = [round((max(both) - min(both)) / 10_000) for both in times.values()]
+    assert sorted(gaps) == [0, 60, 60, 60]
