@@ -259,6 +259,29 @@ async def test_where_a_repeat_would_be_recognised_they_are_given_back() -> None:
     assert await bench.end() == settled, "an answer after that is nobody's"
 
 
+@pytest.mark.req("P-1204")
+async def test_what_was_sent_before_the_shutdown_is_not_given_back() -> None:
+    """The store of the breakers has not answered yet when the time is over."""
+    vendor = StartingVendor()
+    bench = Bench(vendor, Desk(vendor, give_back=True))
+    asked = asyncio.Event()
+
+    async def silent(_provider: str, *, ok: bool) -> None:
+        assert ok
+        asked.set()
+        await asyncio.Event().wait()
+
+    await bench.begin(claims(2))
+    bench.desk.breakers.record = silent  # type: ignore[method-assign, assignment]
+    bench.answer(1, Sent())
+    await asked.wait()
+    bench.answer(2, Sent())
+    # The answer is reported in the next turn of the loop, and nothing has begun to write it down.
+    await asyncio.sleep(0)
+    await bench.in_flight.drain(0.0)
+    assert [type(one.verdict) for one in (await bench.end()).values()] == [Finish, Finish]
+
+
 async def test_the_drain_waits_for_calls_and_for_what_they_leave_to_be_written() -> None:
     bench = Bench(StartingVendor())
     await bench.begin(claims(2))

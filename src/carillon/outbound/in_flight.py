@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
 
 from carillon.domain.claims import Claim, Settlement
@@ -116,12 +117,17 @@ class InFlight:
 
     async def drain(self, seconds: float) -> None:
         """Let calls end; then cancel the rest, settle them as unknown, and leave no lease behind."""
+        begun = set(self._tasks)
         self.give_back([*self._places.give_up(), *self._next.give_up()])
+        going_back = self._tasks - begun
         await self._wait(seconds)
         if self._tasks:
             self._attempts.cut_off()
             self._settler.give_up()
-            for task in self._tasks:
+            # A task that is cancelled before it has begun settles nothing, not even what was sent.
+            while any(map(_is_new, self._tasks)):  # noqa: ASYNC110 - each begins in the next turn of the loop
+                await asyncio.sleep(0)
+            for task in self._tasks - going_back:
                 task.cancel()
             await self._wait(CANCEL_SECONDS)
 
@@ -222,3 +228,8 @@ class InFlight:
             if provider in self.awaited:
                 self.awaited_ended.set()
         self.freed.set()
+
+
+def _is_new(task: asyncio.Task[None]) -> bool:
+    work = task.get_coro()
+    return isinstance(work, Coroutine) and getcoroutinestate(work) == CORO_CREATED
