@@ -136,7 +136,8 @@ UPDATE digests SET closes_at = closes_at - make_interval(secs => :seconds) WHERE
 DELETE FROM digests WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM digests
     WHERE told_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second'
-    ORDER BY told_at LIMIT :limit));
+    ORDER BY told_at LIMIT :limit))
+RETURNING 1 AS pruned;
 
 -- name: open_digests_of_person
 -- The open digests of one person, by the index of open ones.

@@ -52,7 +52,8 @@ DELETE FROM collapses WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM collapses
     WHERE updated_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second'
       AND NOT EXISTS (SELECT FROM records n WHERE n.notification_id = collapses.notification_id)
-    ORDER BY updated_at LIMIT :limit));
+    ORDER BY updated_at LIMIT :limit))
+RETURNING 1 AS pruned;
 
 -- name: still_waiting
 -- Notifications with something that waits or that a worker holds, in the order of their ids; filters left out are NULL.

@@ -109,7 +109,8 @@ UPDATE digests SET closes_at = closes_at - CAST(:seconds * 1000 AS INTEGER) WHER
 -- Only what was told. The rows of its events go with it.
 DELETE FROM digests WHERE rowid IN (
     SELECT d.rowid FROM digests d WHERE d.told_at < :now - CAST(:older_than_seconds * 1000 AS INTEGER)
-    ORDER BY d.told_at LIMIT :limit);
+    ORDER BY d.told_at LIMIT :limit)
+RETURNING 1 AS pruned;
 
 -- name: open_digests_of_person
 -- The open digests of one person, by the index of open ones.

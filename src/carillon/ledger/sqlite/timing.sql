@@ -32,7 +32,8 @@ DELETE FROM collapses WHERE rowid IN (
     SELECT c.rowid FROM collapses c
     WHERE c.updated_at < :now - CAST(:older_than_seconds * 1000 AS INTEGER)
       AND NOT EXISTS (SELECT 1 FROM records n WHERE n.notification_id = c.notification_id)
-    ORDER BY c.updated_at LIMIT :limit);
+    ORDER BY c.updated_at LIMIT :limit)
+RETURNING 1 AS pruned;
 
 -- name: still_waiting
 -- Notifications with something that waits or that a worker holds, in the order of their ids; filters left out are NULL.
