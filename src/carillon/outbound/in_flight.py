@@ -149,7 +149,7 @@ class InFlight:
             await work()
         except asyncio.CancelledError:
             self._places.free(claims)
-            await self._settler.settle_many([Settlement(claim=claim, verdict=Defer(0.0)) for claim in claims])
+            await self._settler.settle_many(self._returned(claims))
         except Exception as error:  # noqa: BLE001 - the lease expires and another claim takes the route
             self._observe(Trouble(where="attempt", error=f"{type(error).__name__}: {error}"))
         finally:
@@ -213,9 +213,11 @@ class InFlight:
     async def _give_back(self, claims: Sequence[Claim]) -> None:
         # A claim that waited for a slot of its provider had a place of its group; nobody else takes that over.
         self._places.free(claims)
+        await self._settler.settle_many(self._returned(claims))
+
+    def _returned(self, claims: Iterable[Claim]) -> list[Settlement]:
         # A deferral forgets that another worker may have sent a route: a policy that forbids its repeat decides now.
-        gated = (self._attempts.gate(claim) or Settlement(claim=claim, verdict=Defer(0.0)) for claim in claims)
-        await self._settler.settle_many(list(gated))
+        return [self._attempts.gate(claim) or Settlement(claim=claim, verdict=Defer(0.0)) for claim in claims]
 
     def _calls_ended(self, claims: Sequence[Claim]) -> None:
         """Free the slots of calls of one provider; claims that waited for a place of their group take it over."""
