@@ -6,7 +6,7 @@ from typing import Any
 from carillon.domain.admin import WaitingChange, WaitingCount
 from carillon.domain.ports import Signal
 from carillon.domain.store import Ask, Engine, Row, Steps
-from carillon.domain.timing import CANCELLED, Stop
+from carillon.domain.timing import CANCELLED, LATEST_MS, Stop
 from carillon.ledger.rows import chosen
 from carillon.ledger.timing import stopping
 
@@ -55,7 +55,8 @@ class WaitingStore:
             events = [] if change.expires_at_ms is None else [row for row in rows if row["gathered"]]
             alone = [row["notification_id"] for row in events if not row["routed"]]
             yield Ask("change_time", {**values, "scheduled_for_ms": None, "notification_ids": alone})
-            return len(events) + len((yield Ask("change_due", {**values, "notification_ids": ids})))
+            due = {**values, "latest_ms": LATEST_MS, "notification_ids": ids}
+            return len(events) + len((yield Ask("change_due", due)))
 
         done = await self._each_page(filters, changed)
         self.signal.ring()

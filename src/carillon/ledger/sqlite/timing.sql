@@ -83,19 +83,23 @@ WHERE notification_id IN (SELECT value FROM json_each(:notification_ids)) AND st
 --   turn                    a route that stood in the turns waits for its new time.
 --   behind                  the later channels of a chain keep their distance from the first, as `budget_since` has it: expiry cuts the other.
 --   max                     what was due at its old expiry, to be skipped, is due at its own time again.
+--   latest_ms               no time is after the last year, which nobody could show: the whole chain goes so much earlier.
 UPDATE routes
 SET next_attempt_at = min(
-        coalesce(:scheduled_for_ms + first.behind,
+        coalesce(first.moved_to,
                  max(next_attempt_at, budget_since, coalesce(not_before, 0), CASE WHEN coalesce(step, 0) = 0 THEN first.scheduled_for ELSE 0 END)),
         coalesce(first.expires_at, 9000000000000000)),
-    budget_since = coalesce(:scheduled_for_ms + first.behind, budget_since), turn = NULL,
+    budget_since = coalesce(first.moved_to, budget_since), turn = NULL,
     not_before = CASE WHEN :scheduled_for_ms IS NULL THEN not_before END, updated_at = :now
 FROM (
-    SELECT w.rowid AS place, n.expires_at, coalesce(n.scheduled_for, 0) AS scheduled_for,
-           CASE WHEN w.step IS NULL THEN 0 ELSE w.budget_since
-               - min(w.budget_since) OVER (PARTITION BY w.notification_id, w.recipient_ref) END AS behind
-    FROM routes w JOIN records n ON n.notification_id = w.notification_id
-    WHERE w.notification_id IN (SELECT value FROM json_each(:notification_ids)) AND w.next_attempt_at IS NOT NULL
+    SELECT w.*, min(:scheduled_for_ms, :latest_ms - max(w.behind) OVER (PARTITION BY w.notification_id)) + w.behind AS moved_to
+    FROM (
+        SELECT w.rowid AS place, w.notification_id, n.expires_at, coalesce(n.scheduled_for, 0) AS scheduled_for,
+               CASE WHEN w.step IS NULL THEN 0 ELSE w.budget_since
+                   - min(w.budget_since) OVER (PARTITION BY w.notification_id, w.recipient_ref) END AS behind
+        FROM routes w JOIN records n ON n.notification_id = w.notification_id
+        WHERE w.notification_id IN (SELECT value FROM json_each(:notification_ids)) AND w.next_attempt_at IS NOT NULL
+    ) AS w
 ) AS first
 WHERE routes.rowid = first.place AND status = 'pending' AND attempt_count = 0 AND claim_token IS NULL
   AND (ticket IS NULL OR ticket NOT IN (SELECT t.value FROM leases l, json_each(l.tickets) t))
