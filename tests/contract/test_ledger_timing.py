@@ -253,7 +253,7 @@ async def test_a_repeat_beside_a_new_one_counts_once(ledger: Ledger) -> None:
     again = [counted(idempotency_key="k") for _ in range(3)]
     *repeats, new, over = await ledger.enrol([first, *again, counted(), counted()])
     assert isinstance(repeats[0], Accepted)
-    assert [(type(one), one.gated) for one in repeats[1:]] == [(Duplicate, ())] * 3
+    assert [one.gated for one in repeats[1:] if isinstance(one, Duplicate)] == [()] * 3
     assert isinstance(new, Accepted)
     assert isinstance(over, Accepted)
     assert [len(one.gated) for one in (repeats[0], new, over)] == [0, 0, 1]
