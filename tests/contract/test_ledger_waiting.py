@@ -138,3 +138,15 @@ async def test_who_waits_beside_an_event_of_a_digest_gets_another_time(engine: E
     assert shorter.done == 2
     times = {row["recipient_ref"]: row["next_attempt_at"] for row in await engine.rows("routes")}
     assert times["user:bob"] == FAR_MS - 7000, "it is due when it expires"
+
+
+@pytest.mark.req("P-1210")
+async def test_each_event_of_a_notification_is_counted_as_done(ledger: Ledger) -> None:
+    """It waits in the digests of two people."""
+    made, bob = event(user_id="u"), event("bob")
+    both = replace(made, routes=(*made.routes, *bob.routes), digests=(*made.digests, *bob.digests))
+    await ledger.enrol([both])
+    later = await ledger.change_waiting({"user_id": "u"}, WaitingChange(expires_at_ms=FAR_MS))
+    assert (later.notifications, later.waiting, later.done) == (1, 2, 2)
+    gone = await ledger.cancel_waiting({"user_id": "u"})
+    assert (gone.notifications, gone.waiting, gone.done) == (1, 2, 2)

@@ -56,7 +56,7 @@ class WaitingStore:
             alone = [row["notification_id"] for row in events if not row["routed"]]
             yield Ask("change_time", {**values, "scheduled_for_ms": None, "notification_ids": alone})
             due = {**values, "latest_ms": LATEST_MS, "notification_ids": ids}
-            return len(events) + len((yield Ask("change_due", due)))
+            return sum(int(row["gathered"]) for row in events) + len((yield Ask("change_due", due)))
 
         done = await self._each_page(filters, changed)
         self.signal.ring()
@@ -79,12 +79,10 @@ class WaitingStore:
 def _cancelled(rows: list[Row]) -> Steps[int]:
     stop = Stop(CANCELLED)
     stopped = yield from stopping((row["notification_id"], stop) for row in rows)
-    gathered = [row["notification_id"] for row in rows if row["gathered"]]
-    yield Ask(
-        "digest_left_out",
-        each=[{"notification_id": name, "gate": stop.gate, "reason": stop.reason} for name in gathered],
-    )
-    return len(stopped) + len(gathered)
+    gathered = [row for row in rows if row["gathered"]]
+    left = {"gate": stop.gate, "reason": stop.reason}
+    yield Ask("digest_left_out", each=[{"notification_id": row["notification_id"], **left} for row in gathered])
+    return len(stopped) + sum(int(row["gathered"]) for row in gathered)
 
 
 def _page(filters: Mapping[str, Any], after: str) -> Row:

@@ -61,7 +61,7 @@ RETURNING 1 AS pruned;
 --   stopped IS NULL         an event that was left out before is not counted again.
 --   routed                  a throttle gathers what is too much for one person, while others of the same notification wait.
 SELECT n.notification_id, count(*) FILTER (WHERE still.waits) AS waiting, count(*) FILTER (WHERE NOT still.waits) AS held,
-       bool_or(still.gathered) AS gathered,
+       count(*) FILTER (WHERE still.gathered) AS gathered,
        EXISTS (SELECT FROM routes o WHERE o.notification_id = n.notification_id AND o.next_attempt_at IS NOT NULL) AS routed
 FROM (
     SELECT r.notification_id, (r.claim_token IS NULL OR r.next_attempt_at <= clock_timestamp())

@@ -40,7 +40,7 @@ RETURNING 1 AS pruned;
 --   closed_at               an event of a digest waits until the digest closes.
 --   stopped IS NULL         an event that was left out before is not counted again.
 --   routed                  a throttle gathers what is too much for one person, while others of the same notification wait.
-SELECT n.notification_id, sum(still.waits) AS waiting, sum(NOT still.waits) AS held, max(still.gathered) AS gathered,
+SELECT n.notification_id, sum(still.waits) AS waiting, sum(NOT still.waits) AS held, sum(still.gathered) AS gathered,
        EXISTS (SELECT 1 FROM routes o WHERE o.notification_id = n.notification_id AND o.next_attempt_at IS NOT NULL) AS routed
 FROM (
     SELECT r.notification_id, (r.claim_token IS NULL OR r.next_attempt_at <= :now)
