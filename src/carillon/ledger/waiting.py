@@ -81,7 +81,7 @@ def _cancelled(rows: list[Row]) -> Steps[int]:
     stopped = yield from stopping((row["notification_id"], stop) for row in rows)
     gathered = [row for row in rows if row["gathered"]]
     left = {"gate": stop.gate, "reason": stop.reason}
-    yield Ask("digest_left_out", each=[{"notification_id": row["notification_id"], **left} for row in gathered])
+    yield Ask("digest_replaced", each=[{"notification_id": row["notification_id"], **left} for row in gathered])
     return len(stopped) + sum(int(row["gathered"]) for row in gathered)
 
 
