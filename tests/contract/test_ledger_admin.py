@@ -7,7 +7,9 @@ import pytest
 
 from carillon.domain.admin import AdminAction, RedrivePlan
 from carillon.domain.claims import Claim
+from carillon.domain.timing import LATEST_MS
 from carillon.ledger.opening import Ledger
+from carillon.upkeep.redriving import last_turn_ms
 from tests.support.ledger_builders import PROVIDER, bury, enrolment, finish, retry, route, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 
@@ -255,6 +257,18 @@ async def test_a_rate_gives_each_its_turn(engine: Engine, ledger: Ledger) -> Non
     assert claim.notification_id == known[0]
     await engine.make_due()
     assert [claim.age_seconds for claim in await claims(ledger) if claim.notification_id != known[0]] == [0.0] * 5
+
+
+@pytest.mark.req("P-1208")
+@pytest.mark.parametrize("rate", [1e-10, 5e-324])
+async def test_no_turn_is_after_the_last_year(engine: Engine, ledger: Ledger, rate: float) -> None:
+    """Nobody could show it."""
+    known = await fail(ledger, 40)
+    counts = await ledger.failed_counts({})
+    await ledger.redrive({}, RedrivePlan(rate=rate, began_ms=counts.now_ms), 100, ACTION)
+    due = {row["notification_id"]: row["next_attempt_at"] for row in await engine.rows("routes")}
+    assert (round(due[known[0]] - counts.now_ms, -3), due[known[-1]]) == (0, LATEST_MS)
+    assert last_turn_ms(counts, 40, rate) == LATEST_MS
 
 
 async def test_two_operators_redrive_each_route_once(engine: Engine, ledger: Ledger) -> None:

@@ -13,9 +13,10 @@ from carillon.domain.decide import barred
 from carillon.domain.notifications import Enrolment, Route
 from carillon.domain.receipts import Effect, Receipt, ReceiptKind, ReceiptRules
 from carillon.domain.suppressions import Suppression
-from carillon.domain.timing import Timing
+from carillon.domain.timing import LATEST_MS, Timing
 from carillon.domain.verdicts import Skip
 from carillon.ledger.opening import Ledger
+from carillon.web.problems import rfc3339_ms
 from tests.support.ledger_builders import bury, enrolment, finish, redrive, retry, route, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 
@@ -253,6 +254,25 @@ async def test_another_time_keeps_the_distances_that_an_expiry_had_cut(engine: E
         {"notification_id": each.notification.notification_id},
         WaitingChange(scheduled_for_ms=when, expires_at_ms=when + 5_000_000_000_000),
     )
+    found = await times(engine)
+    assert (found["inApp"], found["email"] - found["push"]) == (when, 600_000)
+
+
+@pytest.mark.req("P-1207")
+async def test_another_time_at_the_end_of_the_last_year_can_be_shown_and_moved_back(
+    engine: Engine, ledger: Ledger
+) -> None:
+    each = chain()
+    mine = {"notification_id": each.notification.notification_id}
+    await ledger.enrol([each])
+    await ledger.change_waiting(mine, WaitingChange(scheduled_for_ms=LATEST_MS))
+    found = await times(engine)
+    assert (found["push"], found["email"]) == (LATEST_MS - 600_000, LATEST_MS)
+    story = await ledger.story(mine["notification_id"], None)
+    assert story is not None
+    assert max(rfc3339_ms(row["next_attempt_at"]) for row in story.routes).startswith("9999-12-31T23:59:59")
+    when = round((NOW + 9e9) * 1000)
+    await ledger.change_waiting(mine, WaitingChange(scheduled_for_ms=when))
     found = await times(engine)
     assert (found["inApp"], found["email"] - found["push"]) == (when, 600_000)
 

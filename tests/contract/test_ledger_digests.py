@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from carillon.domain.admin import WaitingChange
 from carillon.domain.digests import DigestEntry, DueDigest, GatheredEvent
 from carillon.domain.events import Event, Trouble
 from carillon.domain.intents import Intent
@@ -235,3 +236,24 @@ async def test_only_the_events_of_a_digest_that_cannot_be_told_say_so(engine: En
         await ledger.told_digest(due.digest_id, "too late")
     said = sorted(str(row["last_error_message"]).partition(" ")[0] for row in await engine.rows("routes"))
     assert said == ["digest", "told"]
+
+
+@pytest.mark.req("P-1211")
+@pytest.mark.parametrize("gate", ["cancelled", "expired"])
+async def test_the_story_of_who_was_told_stays_when_others_no_longer_wait(
+    engine: Engine, ledger: Ledger, gate: str
+) -> None:
+    """One notification waits in the digests of two people, and the first of them is told."""
+    made, bob = event(user_id="u"), event("bob", closes=1)
+    both = replace(made, routes=(*made.routes, *bob.routes), digests=(*made.digests, *bob.digests))
+    await ledger.enrol([both])
+    (due,) = await ledger.close_digests(10, 60.0)
+    await ledger.told_digest(due.digest_id, None)
+    if gate == "cancelled":
+        assert await ledger.cancel(name(both)) == 1
+    else:
+        assert (await ledger.change_waiting({"user_id": "u"}, WaitingChange(expires_at_ms=1))).done == 1
+        await ledger.hasten(FAR_MS / 1000)
+        assert members(await ledger.close_digests(10, 60.0)) == [set()]
+    gates = {row["recipient_ref"]: row["last_error_classification"] for row in await engine.rows("routes")}
+    assert gates == {"user:ann": gate, "user:bob": "digest"}

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from carillon.domain.admin import AdminAction
+from carillon.domain.claims import Settled
 from carillon.domain.consent import Categories, Category
 from carillon.domain.decide import barred
 from carillon.domain.digests import ThrottleEntry, read_throttle
@@ -14,10 +15,11 @@ from carillon.domain.notifications import Duplicate, Enrolment, Status
 from carillon.domain.people import PreferenceChange
 from carillon.domain.skipped import SkippedPage
 from carillon.domain.suppressions import Suppression
+from carillon.domain.verdicts import Skip
 from carillon.ledger.opening import Ledger
 from carillon.upkeep import redriving
 from carillon.upkeep.redriving import redrive_skipped, skipped_action, skipped_plan
-from tests.support.ledger_builders import enrolment, finish, route, want
+from tests.support.ledger_builders import enrolment, finish, route, settlement, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 from tests.support.ledger_properties import claim_one
 
@@ -188,6 +190,21 @@ async def test_a_repeat_tells_what_skipped_it_when_it_was_accepted(ledger: Ledge
     assert [one.gate for one in answer.gated] == [gate] * told
 
 
+@pytest.mark.req("P-1201")
+@pytest.mark.parametrize("gate", ["category", "suppressed"])
+async def test_a_repeat_tells_nothing_of_a_gate_that_skipped_it_later(ledger: Ledger, gate: str) -> None:
+    """The person has left the category, or the address was suppressed, while the notification waited."""
+    await ledger.enrol([enrolment(idempotency_key="k")])
+    if gate == "suppressed":
+        await ledger.suppress([Suppression("email", "ann@example.com", "", "manual", "operator", None)])
+    claim = await claim_one(ledger)
+    verdict = barred(claim) or Skip(gate, "the person switched it off")
+    assert await ledger.settle([settlement(claim, verdict)]) == [Settled.APPLIED]
+    (answer,) = await ledger.enrol([enrolment(idempotency_key="k")])
+    assert isinstance(answer, Duplicate)
+    assert (answer.suppressed, answer.gated) == ((), ())
+
+
 @pytest.mark.req("P-1102")
 async def test_a_redrive_before_its_time_asks_what_holds_it_then(engine: Engine, ledger: Ledger) -> None:
     until = 4_000_000_000_000
@@ -225,3 +242,25 @@ async def test_a_redriven_chain_keeps_its_order_and_its_distances(engine: Engine
     gaps = [row["next_attempt_at"] - chain[0]["next_attempt_at"] for row in chain]
     # What was laid at the acceptance begins at the ledger's own time.
     assert [round(gap / 10_000) for gap in gaps] == [0, 60, 120]
+
+
+@pytest.mark.req("P-1202")
+@pytest.mark.parametrize("page", [2, 3, 4, 5])
+async def test_a_chain_is_redriven_whole_wherever_a_page_ends(
+    engine: Engine, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    monkeypatch.setattr(redriving, "PAGE", page)
+    later = round(await ledger.now_ms()) + 600_000
+    planned = {"bob": None, "eve": later}
+    waits = {"status": Status.SKIPPED, "skipped_because": "so", "skipped_by": "category", "recipient_ref": "user:ann"}
+    chain = [route(name, goal="read", due_ms=due, **waits) for name, due in planned.items()]
+    await ledger.enrol([gated("category", category="offers")])
+    for _ in range(3):
+        await ledger.enrol([enrolment(*chain, category="offers")])
+    done = await again(ledger)
+    assert (done.matched, done.redriven) == ({"category": 7}, 7)
+    times: dict[str, list[int]] = {}
+    for row in await engine.rows("routes"):
+        times.setdefault(row["notification_id"], []).append(row["next_attempt_at"])
+    gaps = [round((max(both) - min(both)) / 10_000) for both in times.values()]
+    assert sorted(gaps) == [0, 60, 60, 60]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from carillon.domain.claims import Settled
 from carillon.domain.decide import EXPIRY, barred
 from carillon.domain.digests import DigestEntry, Overflow, ThrottleEntry, read_throttle
-from carillon.domain.notifications import Accepted, Collapse, Enrolment
+from carillon.domain.notifications import Accepted, Collapse, Duplicate, Enrolment
 from carillon.domain.verdicts import Skip
 from carillon.ledger.opening import Ledger, open_ledger
 from tests.support.ledger_builders import defer, enrolment, finish, retry, route, settlement, want
@@ -243,6 +243,33 @@ async def test_a_throttle_counts_what_is_stored_and_keeps_no_more_than_it_needs(
     assert isinstance(later, Accepted)
     assert later.gated == ()
     assert len(await ledger.throttle_times(None, "user:ann", "news")) == 1
+
+
+@pytest.mark.req("P-1209")
+async def test_a_repeat_beside_a_new_one_counts_once(ledger: Ledger) -> None:
+    """They come in one batch: the repeat is in the ledger already, or it is the first one's twin."""
+    first = counted(idempotency_key="k")
+    await ledger.enrol([first])
+    again = [counted(idempotency_key="k") for _ in range(3)]
+    *repeats, new, over = await ledger.enrol([first, *again, counted(), counted()])
+    assert isinstance(repeats[0], Accepted)
+    assert [one.gated for one in repeats[1:] if isinstance(one, Duplicate)] == [()] * 3
+    assert isinstance(new, Accepted)
+    assert isinstance(over, Accepted)
+    assert [len(one.gated) for one in (repeats[0], new, over)] == [0, 0, 1]
+    twins = await ledger.enrol([counted("bob", idempotency_key="t") for _ in range(3)] + [counted("bob")])
+    assert [type(one) for one in twins].count(Accepted) == 2
+    assert [one.gated for one in twins if isinstance(one, Accepted | Duplicate)] == [()] * 4
+    assert len(await ledger.throttle_times(None, "user:bob", "news")) == 2
+
+
+@pytest.mark.req("P-1209")
+async def test_what_is_read_again_is_answered_as_it_was_stored(ledger: Ledger) -> None:
+    """A door reads it again after a crash, or the answer to its commit was lost."""
+    passed, over = [counted(), counted()], counted()
+    await ledger.enrol([*passed, over])
+    answers = await ledger.enrol([*passed, over])
+    assert [[gate.gate for gate in one.gated] for one in answers if isinstance(one, Accepted)] == [[], [], ["throttle"]]
 
 
 @pytest.mark.req("P-304")

@@ -120,3 +120,33 @@ async def test_an_event_gets_another_expiry_and_no_schedule(engine: Engine, ledg
     assert (shorter.notifications, shorter.done) == (1, 1)
     (row,) = await engine.rows("records")
     assert (row["scheduled_for"], row["expires_at"]) == (None, FAR_MS)
+
+
+@pytest.mark.req("P-1200")
+async def test_who_waits_beside_an_event_of_a_digest_gets_another_time(engine: Engine, ledger: Ledger) -> None:
+    """A throttle gathers what is too much for one person, while another one of the same notification waits."""
+    made = event(user_id="u", scheduled_for_ms=FAR_MS)
+    both = replace(made, routes=(*made.routes, route("bob")))
+    await ledger.enrol([both])
+    sooner = WaitingChange(scheduled_for_ms=FAR_MS - 5000)
+    moved = await ledger.change_waiting({"user_id": "u"}, sooner)
+    assert (moved.notifications, moved.waiting, moved.done) == (1, 2, 1)
+    (record,) = await engine.rows("records")
+    times = {row["recipient_ref"]: row["next_attempt_at"] for row in await engine.rows("routes")}
+    assert (record["scheduled_for"], times["user:bob"]) == (FAR_MS - 5000, FAR_MS - 5000)
+    shorter = await ledger.change_waiting({"user_id": "u"}, WaitingChange(expires_at_ms=FAR_MS - 7000))
+    assert shorter.done == 2
+    times = {row["recipient_ref"]: row["next_attempt_at"] for row in await engine.rows("routes")}
+    assert times["user:bob"] == FAR_MS - 7000, "it is due when it expires"
+
+
+@pytest.mark.req("P-1210")
+async def test_each_event_of_a_notification_is_counted_as_done(ledger: Ledger) -> None:
+    """It waits in the digests of two people."""
+    made, bob = event(user_id="u"), event("bob")
+    both = replace(made, routes=(*made.routes, *bob.routes), digests=(*made.digests, *bob.digests))
+    await ledger.enrol([both])
+    later = await ledger.change_waiting({"user_id": "u"}, WaitingChange(expires_at_ms=FAR_MS))
+    assert (later.notifications, later.waiting, later.done) == (1, 2, 2)
+    gone = await ledger.cancel_waiting({"user_id": "u"})
+    assert (gone.notifications, gone.waiting, gone.done) == (1, 2, 2)

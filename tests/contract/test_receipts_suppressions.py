@@ -2,9 +2,12 @@
 
 import pytest
 
+from carillon.domain.events import Pruned
 from carillon.domain.receipts import ReceiptKind, ReceiptRules
 from carillon.domain.suppressions import Suppression, SuppressionTerms
 from carillon.ledger.opening import Ledger
+from carillon.upkeep.cleanup import Retention, RetentionRules
+from tests.support.dispatches import LoopClock
 from tests.support.ledger_builders import PROVIDER, enrolment, route
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 from tests.support.receipt_builders import (
@@ -165,6 +168,18 @@ async def test_old_receipts_are_removed_and_waiting_ones_kept(engine: Engine, le
     assert (await engine.only("receipts"))["provider_message_id"] == "stranger"
     await ledger.take_waiting_receipts(RULES, 10)
     await ledger.prune(1000.0, 1e9, 10)
+    assert await engine.rows("receipts") == []
+
+
+@pytest.mark.req("P-1205")
+async def test_all_old_receipts_are_removed_however_many_a_message_has(engine: Engine, ledger: Ledger) -> None:
+    await publish(ledger)
+    for number in range(3):
+        await ledger.take_receipts([delivered(event_id=f"{number}/{each}") for each in range(3)], RULES)
+    assert len(await engine.rows("receipts")) == 9
+    await engine.grow_old("receipts", "received_at", 1001)
+    rules = RetentionRules(record_seconds=1000.0, batch=2, pause_seconds=0.0)
+    assert await Retention(ledger, lambda _: None, LoopClock(), rules).prune() == Pruned()
     assert await engine.rows("receipts") == []
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from carillon.domain.breaker import State
+from carillon.domain.breaker import Admission, State
 from carillon.domain.claims import Claim, Dispatch, Settled, Settlement
 from carillon.domain.events import Event, Trouble
 from carillon.domain.lanes import Lanes
@@ -257,6 +257,51 @@ async def test_where_a_repeat_would_be_recognised_they_are_given_back() -> None:
     assert [settled[token].note for token in (2, 3)] == [None, None]
     bench.answer(2, Sent())
     assert await bench.end() == settled, "an answer after that is nobody's"
+
+
+@pytest.mark.req("P-1204")
+async def test_what_was_sent_before_the_shutdown_is_not_given_back() -> None:
+    """The store of the breakers has not answered yet when the time is over."""
+    vendor = StartingVendor()
+    bench = Bench(vendor, Desk(vendor, give_back=True))
+    asked = asyncio.Event()
+
+    async def silent(_provider: str, *, ok: bool) -> None:
+        assert ok
+        asked.set()
+        await asyncio.Event().wait()
+
+    await bench.begin(claims(2))
+    bench.desk.breakers.record = silent  # type: ignore[method-assign, assignment]
+    bench.answer(1, Sent())
+    await asked.wait()
+    bench.answer(2, Sent())
+    # The answer is reported in the next turn of the loop, and nothing has begun to write it down.
+    await asyncio.sleep(0)
+    await bench.in_flight.drain(0.0)
+    assert [type(one.verdict) for one in (await bench.end()).values()] == [Finish, Finish]
+
+
+@pytest.mark.req("P-1206")
+async def test_what_another_worker_may_have_sent_is_decided_before_the_shutdown_gives_it_back() -> None:
+    """The breakers have not said yet whether its neighbours may be called."""
+    vendor = StartingVendor()
+    bench = Bench(vendor, Desk(vendor, policy=msgspec.structs.replace(POLICY, on_unknown="bury"), give_back=True))
+    asked = asyncio.Event()
+
+    async def silent(_provider: str) -> Admission:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets that event")
+
+    bench.desk.breakers.admit = silent  # type: ignore[method-assign, assignment]
+    fresh, abandoned = claims(2)
+    await bench.begin([fresh, msgspec.structs.replace(abandoned, abandoned=True)], setting_out=0)
+    await asked.wait()
+    await bench.in_flight.drain(0.0)
+    settled = await bench.end()
+    assert settled[fresh.token].verdict == Defer(0.0)
+    assert settled[abandoned.token].verdict == Bury("abandoned", "a worker died holding this route")
 
 
 async def test_the_drain_waits_for_calls_and_for_what_they_leave_to_be_written() -> None:

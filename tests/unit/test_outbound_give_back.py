@@ -12,7 +12,7 @@ from carillon.domain.events import Event
 from carillon.domain.groups import Groups
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.outcomes import Sent
-from carillon.domain.verdicts import Bury, Defer, Finish
+from carillon.domain.verdicts import Bury, Defer, Finish, Retry
 from carillon.outbound.in_flight import InFlight
 from carillon.outbound.next_calls import NextCalls
 from carillon.outbound.places import Places
@@ -118,3 +118,33 @@ async def test_an_attempt_that_fails_by_a_bug_leaves_the_place_of_its_group() ->
     bench.start(text(1, message_json="not json", **about), text(2, ahead=True, message_json="not json", **about))
     await bench.left(0)
     assert bench.places.ahead("first") == {}, "nobody calls the group any more"
+
+
+@pytest.mark.req("P-1203")
+async def test_what_waits_for_a_connection_goes_back_though_no_time_is_left() -> None:
+    """A door that took all the time of the drain leaves none: nobody waits for the leases of what was not called."""
+    bench = Bench(Desk(HangingVendor(Sent)))
+    bench.start(text(1), text(2), text(3))
+    await asyncio.sleep(0)
+    await bench.in_flight.drain(0.0)
+    assert {token: type(one.verdict) for token, one in bench.ledger.by_token.items()} == {1: Retry, 2: Defer, 3: Defer}
+    assert (bench.in_flight.claims, len(bench.desk.leases)) == (0, 0)
+
+
+@pytest.mark.req("P-1204")
+async def test_what_was_sent_before_the_shutdown_is_not_sent_again() -> None:
+    """The store of the breakers has not answered yet when the time is over."""
+    bench = Bench(Desk(says(Sent()), give_back=True))
+    asked = asyncio.Event()
+
+    async def silent(_provider: str, *, ok: bool) -> None:
+        assert ok
+        asked.set()
+        await asyncio.Event().wait()
+
+    bench.desk.breakers.record = silent  # type: ignore[method-assign, assignment]
+    bench.start(text(1))
+    await asked.wait()
+    await bench.in_flight.drain(0.0)
+    assert bench.ledger.by_token[1].verdict == Finish()
+    assert bench.in_flight.claims == 0

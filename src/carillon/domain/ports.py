@@ -173,6 +173,10 @@ class UpkeepLedger(Protocol):
         """Delete at most `limit` old records whose routes are all terminal, and old malformed intents."""
         ...
 
+    async def prune_beside(self, older_than: float, limit: int) -> int:
+        """Delete at most `limit` of old receipts, of told digests and of unused keys; returns the largest number."""
+        ...
+
     async def prune_throttles(self, older_than: float, limit: int) -> int:
         """Delete at most `limit` counts of throttles that nobody has added to for so long; returns their number."""
         ...

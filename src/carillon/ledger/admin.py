@@ -10,6 +10,7 @@ from carillon.domain.admin import AdminAction, AuditRow, FailedCounts, RedrivePl
 from carillon.domain.keys import ApiKey, NewKey
 from carillon.domain.ports import Signal
 from carillon.domain.store import Ask, Engine, Row, Steps
+from carillon.domain.timing import LATEST_MS
 from carillon.ledger.rows import RECOVERY_HINT, chosen, storable, storable_json
 
 FAILED_FILTERS = (
@@ -28,6 +29,8 @@ FAILED_PLACE = ("before_us", "before_id", "before_route")
 ACTION_FILTERS = ("actor", "action", "subject", "tenant_id", "after_ms", "before_id")
 _BETWEEN = "\x1f"
 """Neither a notification's id nor a route's contains it."""
+_LEAST_RATE = 1e-12
+"""The second route has its turn after the last year already; by much smaller numbers no database divides."""
 
 
 class AdminStore:
@@ -146,7 +149,8 @@ def _how(plan: RedrivePlan) -> dict[str, Any]:
         "new_provider": plan.provider,
         "unqueued": list(plan.unqueued),
         "instead": plan.instead,
-        "rate": plan.rate,
+        "rate": None if plan.rate is None else max(plan.rate, _LEAST_RATE),
+        "latest_ms": LATEST_MS,
         "began_ms": plan.began_ms,
         "done": plan.done,
         "forced": plan.forced,

@@ -90,9 +90,8 @@ class DigestStore:
             for row in (yield Ask("digest_events", ids)) if rows else ():
                 if row["late"]:
                     reason = Stop(EXPIRED)
-                    late.append(
-                        {"notification_id": row["notification_id"], "gate": reason.gate, "reason": reason.reason}
-                    )
+                    named = {name: row[name] for name in ("digest_id", "notification_id")}
+                    late.append({**named, "gate": reason.gate, "reason": reason.reason})
                 else:
                     found = GatheredEvent(row["notification_id"], row["payload_json"], row["expires_at_ms"])
                     events.setdefault(row["digest_id"], []).append(found)

@@ -12,6 +12,7 @@ import msgspec
 from carillon.border import clean_text
 from carillon.domain.claims import Settled, Settlement
 from carillon.domain.consent import UNGATED
+from carillon.domain.digests import THROTTLE
 from carillon.domain.intents import Malformed
 from carillon.domain.notifications import (
     Accepted,
@@ -214,7 +215,7 @@ def answer_for_loser(notification: Notification, winner: Mapping[str, Any]) -> E
     suppressed = _read_suppressed(winner["suppressed_json"] or "[]")
     gated = _read_gated(winner["gated_json"] or "[]")
     if winner["notification_id"] == notification.notification_id:
-        return Accepted(notification.notification_id, suppressed)
+        return Accepted(notification.notification_id, suppressed, tuple(one for one in gated if one.gate == THROTTLE))
     return Duplicate(winner["notification_id"], winner["lane"], suppressed, gated)
 
 

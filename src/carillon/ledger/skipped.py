@@ -50,7 +50,8 @@ class SkippedStore:
         def steps() -> Steps[SkippedPage]:
             if before.action_id is not None and (yield from is_stopped(before.action_id)):
                 return SkippedPage(action_id=before.action_id)
-            rows = yield Ask("skipped", values)
+            found = yield Ask("skipped", values)
+            rows = _whole(found, limit)
             held = {(row["notification_id"], row["route_id"]): plan.holds(row) for row in rows}
             free = [row for row in rows if held[row["notification_id"], row["route_id"]] is None]
             if not plan.dry_run:
@@ -63,7 +64,7 @@ class SkippedStore:
                 action_id = yield from noted(action, plan.done + len(free), before.action_id)
                 keys = [{name: row[name] for name in ("notification_id", "route_id")} for row in free]
                 yield Ask("mark_redriven", {"action_id": action_id, "delivered": False}, keys)
-            last = rows[-1] if len(rows) == limit else None
+            last = rows[-1] if len(found) == limit else None
             return SkippedPage(
                 matched=dict(Counter(str(row["gate"]) for row in rows)),
                 held=dict(Counter(gate for gate in held.values() if gate is not None)),
@@ -77,6 +78,17 @@ class SkippedStore:
         if page.redriven:
             self.signal.ring()
         return page
+
+
+def _whole(rows: Sequence[Row], limit: int) -> Sequence[Row]:
+    """The rows of a page without the beginning of a chain that goes on behind it: the next page has the whole chain."""
+    if len(rows) < limit or rows[-1]["goal"] is None:
+        return rows
+    end = len(rows)
+    while end and rows[end - 1]["notification_id"] == rows[-1]["notification_id"]:
+        end -= 1
+    # One that fills a page by itself is cut.
+    return rows[:end] if end else rows
 
 
 def _redriven(free: Sequence[Row], plan: SkippedPlan) -> Steps[None]:

@@ -19,17 +19,21 @@ _read_times = msgspec.json.Decoder(list[int]).decode
 class ThrottleCounts:
     """The throttles of one batch, locked: what each notification adds, and what is over."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[Row], known: Collection[str] = ()) -> None:
+        """`known` are the notifications that the ledger has already."""
         self._times = {_key(row): _read_times(row["times_json"]) for row in rows}
         self._places = {_key(row): row["place"] for row in rows}
         self._now_ms = int(rows[0]["now_ms"]) if rows else 0
         self._added: dict[Key, list[str]] = {}
         self._entries: dict[Key, ThrottleEntry] = {}
+        self._known: set[object] = set(known)
         self.over: dict[str, tuple[GatedRoute, ...]] = {}
         """By notification, the routes that are skipped."""
 
     def judged(self, each: Enrolment) -> Enrolment:
         """The enrolment as it is stored: what is over is skipped, or gathered in a digest."""
+        if each.throttles and self._is_repeat(each):
+            return each
         for entry in each.throttles:
             key = (each.notification.tenant_id or "", entry.audience, entry.category)
             self._entries[key] = entry
@@ -40,6 +44,16 @@ class ThrottleCounts:
             else:
                 added.append(each.notification.notification_id)
         return each
+
+    def _is_repeat(self, each: Enrolment) -> bool:
+        """Whether it came before, in this batch or an earlier one: it is not stored again, and does not count."""
+        told = each.notification
+        names: set[object] = {told.notification_id}
+        if told.idempotency_key is not None:
+            names.add((told.producer, told.idempotency_key))
+        repeat = bool(names & self._known)
+        self._known |= names
+        return repeat
 
     def _overflow(self, each: Enrolment, entry: ThrottleEntry) -> Enrolment:
         theirs = {one.route_id for one in each.routes if _waits(one, entry)}
@@ -72,7 +86,11 @@ def counted(batch: Sequence[Enrolment]) -> Steps[ThrottleCounts]:
         for each in batch
         for entry in each.throttles
     }
-    return ThrottleCounts((yield from locked(keys)))
+    rows = yield from locked(keys)
+    told = [each.notification for each in batch if each.throttles]
+    names = ("notification_id", "producer", "idempotency_key")
+    known = yield Ask("throttle_known", each=[{name: getattr(one, name) for name in names} for one in told])
+    return ThrottleCounts(rows, {row["notification_id"] for row in known})
 
 
 def locked(keys: Collection[Key]) -> Steps[list[Row]]:

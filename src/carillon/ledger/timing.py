@@ -78,7 +78,7 @@ def with_timing(
     found: dict[int, Enrolled] = {}
     for place, one in answers.items():
         if isinstance(one, Accepted):
-            replaced, over = gone.get(one.notification_id, ()), throttles.over.get(one.notification_id, ())
+            replaced, over = gone.get(one.notification_id, ()), throttles.over.get(one.notification_id, one.gated)
             found[place] = replace(one, replaced=replaced, gated=over)
         else:
             found[place] = one

@@ -178,11 +178,17 @@ class UpkeepStore:
         malformed = await self.engine.write(
             "prune_malformed", {"older_than_seconds": malformed_older_than, "limit": limit}, repeatable=True
         )
-        for statement in ("prune_receipts", "prune_digests") if "api" in parts else ():
-            await self.engine.write(statement, old, repeatable=True)
         await self.engine.write("prune_suppressions", repeatable=True)
-        await self.engine.write("prune_collapses", old, repeatable=True)
+        await self.prune_beside(records_older_than, limit)
         return records, len(malformed)
+
+    async def prune_beside(self, older_than: float, limit: int) -> int:
+        parts = {row["part"] for row in await self.engine.rows("parts_applied")}
+        old = {"older_than_seconds": older_than, "limit": limit}
+        gone = 0
+        for statement in ("prune_collapses", *(("prune_receipts", "prune_digests") if "api" in parts else ())):
+            gone = max(gone, len(await self.engine.write(statement, old, repeatable=True)))
+        return gone
 
     async def prune_throttles(self, older_than: float, limit: int) -> int:
         if "api" not in {row["part"] for row in await self.engine.rows("parts_applied")}:

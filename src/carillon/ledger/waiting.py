@@ -6,7 +6,7 @@ from typing import Any
 from carillon.domain.admin import WaitingChange, WaitingCount
 from carillon.domain.ports import Signal
 from carillon.domain.store import Ask, Engine, Row, Steps
-from carillon.domain.timing import CANCELLED, Stop
+from carillon.domain.timing import CANCELLED, LATEST_MS, Stop
 from carillon.ledger.rows import chosen
 from carillon.ledger.timing import stopping
 
@@ -49,12 +49,14 @@ class WaitingStore:
         values = {"scheduled_for_ms": change.scheduled_for_ms, "expires_at_ms": change.expires_at_ms}
 
         def changed(rows: list[Row]) -> Steps[int]:
-            ids = [row["notification_id"] for row in rows if not row["gathered"]]
+            ids = [row["notification_id"] for row in rows if row["routed"]]
             yield Ask("change_time", {**values, "notification_ids": ids})
             # The window of its digest says when an event is told: it can expire, and has no schedule.
-            events = [] if change.expires_at_ms is None else [row["notification_id"] for row in rows if row["gathered"]]
-            yield Ask("change_time", {**values, "scheduled_for_ms": None, "notification_ids": events})
-            return len(events) + len((yield Ask("change_due", {**values, "notification_ids": ids})))
+            events = [] if change.expires_at_ms is None else [row for row in rows if row["gathered"]]
+            alone = [row["notification_id"] for row in events if not row["routed"]]
+            yield Ask("change_time", {**values, "scheduled_for_ms": None, "notification_ids": alone})
+            due = {**values, "latest_ms": LATEST_MS, "notification_ids": ids}
+            return sum(int(row["gathered"]) for row in events) + len((yield Ask("change_due", due)))
 
         done = await self._each_page(filters, changed)
         self.signal.ring()
@@ -77,12 +79,10 @@ class WaitingStore:
 def _cancelled(rows: list[Row]) -> Steps[int]:
     stop = Stop(CANCELLED)
     stopped = yield from stopping((row["notification_id"], stop) for row in rows)
-    gathered = [row["notification_id"] for row in rows if row["gathered"]]
-    yield Ask(
-        "digest_left_out",
-        each=[{"notification_id": name, "gate": stop.gate, "reason": stop.reason} for name in gathered],
-    )
-    return len(stopped) + len(gathered)
+    gathered = [row for row in rows if row["gathered"]]
+    left = {"gate": stop.gate, "reason": stop.reason}
+    yield Ask("digest_replaced", each=[{"notification_id": row["notification_id"], **left} for row in gathered])
+    return len(stopped) + sum(int(row["gathered"]) for row in gathered)
 
 
 def _page(filters: Mapping[str, Any], after: str) -> Row:

@@ -346,7 +346,7 @@ class Attempts:
         provider = ended[0][0].claim.provider
         waited = 1000 * min(dispatch.starts_in for dispatch, _ in ended)
         outcomes = [(dispatch.claim, outcome) for dispatch, outcome in ended]
-        await self._admissions.record(provider, outcomes, took - waited)
+        await self._calls.afterwards(self._admissions.record(provider, outcomes, took - waited))
         settlements: list[Settlement] = []
         for dispatch, outcome in ended:
             note = noted(provider, outcome, took - 1000 * dispatch.starts_in)
@@ -357,7 +357,7 @@ class Attempts:
         return settlements
 
     async def _conclude(self, claim: Claim, provider: str, outcome: Outcome, took: float) -> Settlement:
-        await self._admissions.record(provider, [(claim, outcome)], took)
+        await self._calls.afterwards(self._admissions.record(provider, [(claim, outcome)], took))
         note = noted(provider, outcome, took)
         if isinstance(outcome, Sent):
             return Settlement(claim=claim, verdict=FINISH, note=note)
@@ -368,7 +368,7 @@ class Attempts:
         suppression = suppression_after(claim, outcome, self._rules.suppressions, policy, stands.next_provider)
         verdict = decide(outcome, policy, stands)
         if opens_breaker(outcome, policy, stands):
-            await self._admissions.trip(provider)
+            await self._calls.afterwards(self._admissions.trip(provider))
         if self._rules.end_on_open and isinstance(verdict, Retry):
             verdict = await self._unless_opened(claim, verdict)
         return Settlement(claim=claim, verdict=verdict, note=note, suppression=suppression)

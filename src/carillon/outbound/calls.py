@@ -1,7 +1,7 @@
 """Calls of a provider: one message, a batch in one call, or many concurrent calls; each ends in an outcome."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from carillon.domain.claims import Dispatch
@@ -89,6 +89,15 @@ class Calls:
         finally:
             self._deadlines.release(task)
             calls.close()
+
+    async def afterwards(self, telling: Awaitable[None]) -> None:
+        """Wait for what follows an ended call; the shutdown cuts that short, and the outcome stays known."""
+        try:
+            await telling
+        except asyncio.CancelledError:
+            if not self.cutting_off:
+                raise
+            _task().uncancel()
 
     def _cut_off(self) -> Outcome:
         task = asyncio.current_task()

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
 
 from carillon.domain.claims import Claim, Settlement
@@ -116,12 +117,17 @@ class InFlight:
 
     async def drain(self, seconds: float) -> None:
         """Let calls end; then cancel the rest, settle them as unknown, and leave no lease behind."""
+        begun = set(self._tasks)
         self.give_back([*self._places.give_up(), *self._next.give_up()])
+        going_back = self._tasks - begun
         await self._wait(seconds)
         if self._tasks:
             self._attempts.cut_off()
             self._settler.give_up()
-            for task in self._tasks:
+            # A task that is cancelled before it has begun settles nothing, not even what was sent.
+            while any(map(_is_new, self._tasks)):  # noqa: ASYNC110 - each begins in the next turn of the loop
+                await asyncio.sleep(0)
+            for task in self._tasks - going_back:
                 task.cancel()
             await self._wait(CANCEL_SECONDS)
 
@@ -143,7 +149,7 @@ class InFlight:
             await work()
         except asyncio.CancelledError:
             self._places.free(claims)
-            await self._settler.settle_many([Settlement(claim=claim, verdict=Defer(0.0)) for claim in claims])
+            await self._settler.settle_many(self._returned(claims))
         except Exception as error:  # noqa: BLE001 - the lease expires and another claim takes the route
             self._observe(Trouble(where="attempt", error=f"{type(error).__name__}: {error}"))
         finally:
@@ -207,9 +213,11 @@ class InFlight:
     async def _give_back(self, claims: Sequence[Claim]) -> None:
         # A claim that waited for a slot of its provider had a place of its group; nobody else takes that over.
         self._places.free(claims)
+        await self._settler.settle_many(self._returned(claims))
+
+    def _returned(self, claims: Iterable[Claim]) -> list[Settlement]:
         # A deferral forgets that another worker may have sent a route: a policy that forbids its repeat decides now.
-        gated = (self._attempts.gate(claim) or Settlement(claim=claim, verdict=Defer(0.0)) for claim in claims)
-        await self._settler.settle_many(list(gated))
+        return [self._attempts.gate(claim) or Settlement(claim=claim, verdict=Defer(0.0)) for claim in claims]
 
     def _calls_ended(self, claims: Sequence[Claim]) -> None:
         """Free the slots of calls of one provider; claims that waited for a place of their group take it over."""
@@ -222,3 +230,8 @@ class InFlight:
             if provider in self.awaited:
                 self.awaited_ended.set()
         self.freed.set()
+
+
+def _is_new(task: asyncio.Task[None]) -> bool:
+    work = task.get_coro()
+    return isinstance(work, Coroutine) and getcoroutinestate(work) == CORO_CREATED

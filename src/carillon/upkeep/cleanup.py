@@ -56,6 +56,9 @@ class Retention:
                 if not any(batch):
                     break
                 await self._clock.sleep(rules.pause_seconds)
+            # A message may have several receipts: batches of messages leave some of them.
+            while await self._ledger.prune_beside(rules.record_seconds, rules.batch) == rules.batch:
+                await self._clock.sleep(rules.pause_seconds)
             counts = max(rules.record_seconds, rules.throttle_seconds)
             while await self._ledger.prune_throttles(counts, rules.batch) == rules.batch:
                 await self._clock.sleep(rules.pause_seconds)

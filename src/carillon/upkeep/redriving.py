@@ -10,6 +10,7 @@ from carillon.domain.admin import AdminAction, AdminLedger, FailedCounts, Redriv
 from carillon.domain.consent import Categories
 from carillon.domain.lanes import Lanes
 from carillon.domain.skipped import SkippedPage, SkippedPlan
+from carillon.domain.timing import LATEST_MS
 
 PAGE = 500
 
@@ -112,4 +113,4 @@ def last_turn_ms(counts: FailedCounts, number: int, rate: float | None) -> float
     """When the last of `number` routes becomes due."""
     if not number:
         return None
-    return counts.now_ms if rate is None else counts.now_ms + (number - 1) / rate * 1000
+    return counts.now_ms if rate is None else min(counts.now_ms + (number - 1) / rate * 1000, LATEST_MS)

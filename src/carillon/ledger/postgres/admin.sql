@@ -94,10 +94,9 @@ WITH clock AS MATERIALIZED (
            :done::int + row_number() OVER (ORDER BY created_at, notification_id, route_id) - 1 AS place
     FROM picked
 ), due AS MATERIALIZED (
-    -- Without a rate the second operand is NULL, and every route is due now.
-    SELECT turns.*, greatest(clock.now,
-        to_timestamp(:began_ms::float8 / 1000.0) + place / :rate::float8 * interval '1 second')
-               AS due_at
+    -- Without a rate the second operand is NULL, and every route is due now. No turn is after the last year, which nobody could show.
+    SELECT turns.*, greatest(clock.now, CASE WHEN :rate::float8 IS NOT NULL THEN
+        to_timestamp(least(:began_ms::float8 + place / :rate::float8 * 1000, :latest_ms::float8) / 1000.0) END) AS due_at
     FROM turns CROSS JOIN clock
 ), redriven AS (
     UPDATE routes r

@@ -78,12 +78,16 @@ WHERE m.digest_id = ANY (:digest_ids::text[]) AND n.stopped IS NULL
 ORDER BY m.digest_id, n.accepted_at, n.notification_id;
 
 -- name: digest_left_out
+--   audience                the event may wait in the digests of others too, or was told there.
 UPDATE routes r SET last_error_classification = given.gate, last_error_message = given.reason, updated_at = clock_timestamp()
-FROM unnest(:notification_id::text[], :gate::text[], :reason::text[]) AS given (notification_id, gate, reason)
-WHERE r.notification_id = given.notification_id AND r.status = 'skipped' AND r.last_error_classification = 'digest';
+FROM unnest(:digest_id::text[], :notification_id::text[], :gate::text[], :reason::text[])
+    AS given (digest_id, notification_id, gate, reason)
+JOIN digests d ON d.digest_id = given.digest_id
+WHERE r.notification_id = given.notification_id AND r.recipient_ref = d.audience
+  AND r.status = 'skipped' AND r.last_error_classification = 'digest';
 
 -- name: digest_replaced
--- Runs in the transaction of `enrol`. Race: the digest closes at this moment. It keeps its events, and their stories stay.
+-- Runs in the transaction of `enrol`, or of a cancellation. Race: the digest closes at this moment. It keeps its events, and their stories stay.
 --   taken_until             a digest that is full and that nobody has taken yet loses its event like an open one.
 UPDATE routes r SET last_error_classification = given.gate, last_error_message = given.reason, updated_at = clock_timestamp()
 FROM unnest(:notification_id::text[], :gate::text[], :reason::text[]) AS given (notification_id, gate, reason)
@@ -136,7 +140,8 @@ UPDATE digests SET closes_at = closes_at - make_interval(secs => :seconds) WHERE
 DELETE FROM digests WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM digests
     WHERE told_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second'
-    ORDER BY told_at LIMIT :limit));
+    ORDER BY told_at LIMIT :limit))
+RETURNING 1 AS pruned;
 
 -- name: open_digests_of_person
 -- The open digests of one person, by the index of open ones.

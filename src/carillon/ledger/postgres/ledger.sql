@@ -189,6 +189,7 @@ FROM laid WHERE lease_owner IS NOT NULL OR suppression_id IS NOT NULL;
 
 -- name: winners
 -- Runs after `enrol` committed: the writer that won the key has committed as well, so a fresh snapshot sees its row.
+--   claimed_at              what a worker has had was skipped later: its story says so.
 WITH found AS (
     SELECT n.notification_id FROM records n WHERE n.notification_id = ANY ($1::text[])
     UNION
@@ -210,7 +211,7 @@ SELECT n.notification_id, n.producer, n.idempotency_key, n.request_fingerprint,
        (SELECT json_agg(json_build_object('route_id', r.route_id, 'channel', r.channel,
                    'gate', r.last_error_classification, 'because', r.last_error_message) ORDER BY r.route_id)::text
         FROM routes r
-        WHERE r.notification_id = n.notification_id AND r.status = 'skipped'
+        WHERE r.notification_id = n.notification_id AND r.status = 'skipped' AND r.claimed_at IS NULL
           AND (r.last_error_classification IN ('category', 'throttle')
                OR (r.last_error_classification = 'suppressed' AND r.suppression_id IS NULL))
        ) AS gated_json

@@ -16,6 +16,14 @@ JOIN throttles t ON t.tenant_id = asked.tenant_id AND t.audience = asked.audienc
 ORDER BY t.tenant_id, t.audience, t.category
 FOR UPDATE OF t;
 
+-- name: throttle_known
+-- Runs under the lock: what the ledger has already, by id or by key, is not stored again and does not count again.
+SELECT given.notification_id
+FROM unnest(:notification_id::text[], :producer::text[], :idempotency_key::text[])
+    AS given (notification_id, producer, idempotency_key)
+WHERE EXISTS (SELECT FROM records n WHERE n.notification_id = given.notification_id)
+   OR EXISTS (SELECT FROM records n WHERE n.producer = given.producer AND n.idempotency_key = given.idempotency_key);
+
 -- name: throttle_keep
 -- Runs under the lock.
 --   place                   a locked row stays where it is: no second search for it in an index that nobody has touched for long.

@@ -52,14 +52,17 @@ DELETE FROM collapses WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM collapses
     WHERE updated_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second'
       AND NOT EXISTS (SELECT FROM records n WHERE n.notification_id = collapses.notification_id)
-    ORDER BY updated_at LIMIT :limit));
+    ORDER BY updated_at LIMIT :limit))
+RETURNING 1 AS pruned;
 
 -- name: still_waiting
 -- Notifications with something that waits or that a worker holds, in the order of their ids; filters left out are NULL.
 --   closed_at               an event of a digest waits until the digest closes.
 --   stopped IS NULL         an event that was left out before is not counted again.
+--   routed                  a throttle gathers what is too much for one person, while others of the same notification wait.
 SELECT n.notification_id, count(*) FILTER (WHERE still.waits) AS waiting, count(*) FILTER (WHERE NOT still.waits) AS held,
-       bool_or(still.gathered) AS gathered
+       count(*) FILTER (WHERE still.gathered) AS gathered,
+       EXISTS (SELECT FROM routes o WHERE o.notification_id = n.notification_id AND o.next_attempt_at IS NOT NULL) AS routed
 FROM (
     SELECT r.notification_id, (r.claim_token IS NULL OR r.next_attempt_at <= clock_timestamp())
                AND ((r.ticket IN (SELECT unnest(l.tickets) FROM leases l WHERE l.expires_at > clock_timestamp())) IS NOT TRUE) AS waits,
@@ -104,6 +107,7 @@ WHERE n.notification_id = ANY (:notification_ids::text[]) AND n.stopped IS NULL;
 --   turn                    a route that stood in the turns waits for its new time.
 --   behind                  the later channels of a chain keep their distance from the first, as `budget_since` has it: expiry cuts the other.
 --   greatest                what was due at its old expiry, to be skipped, is due at its own time again.
+--   latest_ms               no time is after the last year, which nobody could show: the whole chain goes so much earlier.
 WITH taken AS (
     DELETE FROM due d USING routes r
     WHERE r.notification_id = ANY (:notification_ids::text[]) AND r.status = 'pending' AND r.attempt_count = 0
@@ -112,17 +116,23 @@ WITH taken AS (
 )
 UPDATE routes r
 SET next_attempt_at = least(
-        coalesce(to_timestamp(:scheduled_for_ms::float8 / 1000.0) + first.behind,
+        coalesce(first.moved_to,
                  greatest(r.next_attempt_at, r.budget_since, r.not_before, CASE WHEN coalesce(r.step, 0) = 0 THEN n.scheduled_for END)), n.expires_at),
-    budget_since = coalesce(to_timestamp(:scheduled_for_ms::float8 / 1000.0) + first.behind, r.budget_since), turn = NULL, ticket = NULL,
+    budget_since = coalesce(first.moved_to, r.budget_since), turn = NULL, ticket = NULL,
     not_before = CASE WHEN :scheduled_for_ms::float8 IS NULL THEN r.not_before END, updated_at = clock_timestamp()
 FROM records n
 JOIN (
-    SELECT w.notification_id, w.route_id,
-           CASE WHEN w.step IS NULL THEN interval '0' ELSE w.budget_since
-               - min(w.budget_since) OVER (PARTITION BY w.notification_id, w.recipient_ref) END AS behind
-    FROM routes w
-    WHERE w.notification_id = ANY (:notification_ids::text[]) AND w.next_attempt_at IS NOT NULL
+    SELECT w.notification_id, w.route_id, CASE WHEN :scheduled_for_ms::float8 IS NOT NULL THEN
+               least(to_timestamp(:scheduled_for_ms::float8 / 1000.0),
+                     to_timestamp(:latest_ms::float8 / 1000.0) - max(w.behind) OVER (PARTITION BY w.notification_id)) + w.behind
+           END AS moved_to
+    FROM (
+        SELECT w.notification_id, w.route_id,
+               CASE WHEN w.step IS NULL THEN interval '0' ELSE w.budget_since
+                   - min(w.budget_since) OVER (PARTITION BY w.notification_id, w.recipient_ref) END AS behind
+        FROM routes w
+        WHERE w.notification_id = ANY (:notification_ids::text[]) AND w.next_attempt_at IS NOT NULL
+    ) AS w
 ) AS first ON first.notification_id = n.notification_id
 WHERE n.notification_id = r.notification_id AND first.route_id = r.route_id
   AND r.notification_id = ANY (:notification_ids::text[]) AND r.status = 'pending' AND r.attempt_count = 0 AND r.claim_token IS NULL

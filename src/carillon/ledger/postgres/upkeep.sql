@@ -247,7 +247,8 @@ DELETE FROM slots WHERE grp = ANY (ARRAY(
 DELETE FROM receipts WHERE receipt_key = ANY (ARRAY(
     SELECT receipt_key FROM receipts
     WHERE received_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second' AND effect <> 'waiting'
-    ORDER BY received_at LIMIT :limit FOR UPDATE SKIP LOCKED));
+    ORDER BY received_at LIMIT :limit FOR UPDATE SKIP LOCKED))
+RETURNING 1 AS pruned;
 
 -- name: check
 -- only: SQLite is asked by pragmas

@@ -89,9 +89,9 @@ WITH picked AS MATERIALIZED (
            :done + row_number() OVER (ORDER BY created_at, notification_id, route_id) - 1 AS place
     FROM picked
 ), due AS MATERIALIZED (
-    -- Without a rate every route is due now.
+    -- Without a rate every route is due now. No turn is after the last year, which nobody could show.
     SELECT notification_id, route_id,
-           max(:now, coalesce(CAST(round(:began_ms + place / CAST(:rate AS REAL) * 1000) AS INTEGER), :now)) AS due_at
+           max(:now, coalesce(CAST(round(min(:began_ms + place / CAST(:rate AS REAL) * 1000, :latest_ms)) AS INTEGER), :now)) AS due_at
     FROM turns
 )
 UPDATE routes

@@ -57,8 +57,10 @@ WHERE m.digest_id IN (SELECT value FROM json_each(:digest_ids)) AND n.stopped IS
 ORDER BY m.digest_id, n.accepted_at, n.notification_id;
 
 -- name: digest_left_out
+--   audience                the event may wait in the digests of others too, or was told there.
 UPDATE routes SET last_error_classification = :gate, last_error_message = :reason, updated_at = :now
-WHERE notification_id = :notification_id AND status = 'skipped' AND last_error_classification = 'digest';
+WHERE notification_id = :notification_id AND recipient_ref = (SELECT d.audience FROM digests d WHERE d.digest_id = :digest_id)
+  AND status = 'skipped' AND last_error_classification = 'digest';
 
 -- name: digest_replaced
 --   taken_until             a digest that is full and that nobody has taken yet loses its event like an open one.
@@ -109,7 +111,8 @@ UPDATE digests SET closes_at = closes_at - CAST(:seconds * 1000 AS INTEGER) WHER
 -- Only what was told. The rows of its events go with it.
 DELETE FROM digests WHERE rowid IN (
     SELECT d.rowid FROM digests d WHERE d.told_at < :now - CAST(:older_than_seconds * 1000 AS INTEGER)
-    ORDER BY d.told_at LIMIT :limit);
+    ORDER BY d.told_at LIMIT :limit)
+RETURNING 1 AS pruned;
 
 -- name: open_digests_of_person
 -- The open digests of one person, by the index of open ones.

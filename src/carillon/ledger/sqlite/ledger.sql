@@ -77,6 +77,7 @@ WHERE EXISTS (SELECT 1 FROM suppressions) AND r.rowid > :last_route AND r.suppre
 ORDER BY r.notification_id, r.route_id;
 
 -- name: winners
+--   claimed_at              what a worker has had was skipped later: its story says so.
 SELECT n.notification_id, n.producer, n.idempotency_key, n.request_fingerprint,
        coalesce(n.idempotency_expires_at <= :now, 0) AS expired,
        coalesce((SELECT r.lane FROM routes r WHERE r.notification_id = n.notification_id ORDER BY r.route_id LIMIT 1),
@@ -91,7 +92,7 @@ SELECT n.notification_id, n.producer, n.idempotency_key, n.request_fingerprint,
        (SELECT json_group_array(json_object('route_id', r.route_id, 'channel', r.channel,
                    'gate', r.last_error_classification, 'because', r.last_error_message))
         FROM routes r
-        WHERE r.notification_id = n.notification_id AND r.status = 'skipped'
+        WHERE r.notification_id = n.notification_id AND r.status = 'skipped' AND r.claimed_at IS NULL
           AND (r.last_error_classification IN ('category', 'throttle')
                OR (r.last_error_classification = 'suppressed' AND r.suppression_id IS NULL))
        ) AS gated_json

@@ -9,6 +9,12 @@ ON CONFLICT DO NOTHING;
 SELECT t.tenant_id, t.audience, t.category, t.times_json, t.rowid AS place, :now AS now_ms FROM throttles t
 WHERE t.tenant_id = :tenant_id AND t.audience = :audience AND t.category = :category;
 
+-- name: throttle_known
+-- What the ledger has already, by id or by key, is not stored again and does not count again.
+SELECT :notification_id AS notification_id
+WHERE EXISTS (SELECT 1 FROM records n WHERE n.notification_id = :notification_id)
+   OR EXISTS (SELECT 1 FROM records n WHERE n.producer = :producer AND n.idempotency_key = :idempotency_key);
+
 -- name: throttle_keep
 -- `updated_at` changes once an hour at most, so that its index is left alone.
 UPDATE throttles

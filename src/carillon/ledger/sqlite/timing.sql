@@ -32,13 +32,16 @@ DELETE FROM collapses WHERE rowid IN (
     SELECT c.rowid FROM collapses c
     WHERE c.updated_at < :now - CAST(:older_than_seconds * 1000 AS INTEGER)
       AND NOT EXISTS (SELECT 1 FROM records n WHERE n.notification_id = c.notification_id)
-    ORDER BY c.updated_at LIMIT :limit);
+    ORDER BY c.updated_at LIMIT :limit)
+RETURNING 1 AS pruned;
 
 -- name: still_waiting
 -- Notifications with something that waits or that a worker holds, in the order of their ids; filters left out are NULL.
 --   closed_at               an event of a digest waits until the digest closes.
 --   stopped IS NULL         an event that was left out before is not counted again.
-SELECT n.notification_id, sum(still.waits) AS waiting, sum(NOT still.waits) AS held, max(still.gathered) AS gathered
+--   routed                  a throttle gathers what is too much for one person, while others of the same notification wait.
+SELECT n.notification_id, sum(still.waits) AS waiting, sum(NOT still.waits) AS held, sum(still.gathered) AS gathered,
+       EXISTS (SELECT 1 FROM routes o WHERE o.notification_id = n.notification_id AND o.next_attempt_at IS NOT NULL) AS routed
 FROM (
     SELECT r.notification_id, (r.claim_token IS NULL OR r.next_attempt_at <= :now)
                AND (r.ticket IS NULL OR r.ticket NOT IN (SELECT t.value FROM leases l, json_each(l.tickets) t WHERE l.expires_at > :now)) AS waits,
@@ -80,19 +83,23 @@ WHERE notification_id IN (SELECT value FROM json_each(:notification_ids)) AND st
 --   turn                    a route that stood in the turns waits for its new time.
 --   behind                  the later channels of a chain keep their distance from the first, as `budget_since` has it: expiry cuts the other.
 --   max                     what was due at its old expiry, to be skipped, is due at its own time again.
+--   latest_ms               no time is after the last year, which nobody could show: the whole chain goes so much earlier.
 UPDATE routes
 SET next_attempt_at = min(
-        coalesce(:scheduled_for_ms + first.behind,
+        coalesce(first.moved_to,
                  max(next_attempt_at, budget_since, coalesce(not_before, 0), CASE WHEN coalesce(step, 0) = 0 THEN first.scheduled_for ELSE 0 END)),
         coalesce(first.expires_at, 9000000000000000)),
-    budget_since = coalesce(:scheduled_for_ms + first.behind, budget_since), turn = NULL,
+    budget_since = coalesce(first.moved_to, budget_since), turn = NULL,
     not_before = CASE WHEN :scheduled_for_ms IS NULL THEN not_before END, updated_at = :now
 FROM (
-    SELECT w.rowid AS place, n.expires_at, coalesce(n.scheduled_for, 0) AS scheduled_for,
-           CASE WHEN w.step IS NULL THEN 0 ELSE w.budget_since
-               - min(w.budget_since) OVER (PARTITION BY w.notification_id, w.recipient_ref) END AS behind
-    FROM routes w JOIN records n ON n.notification_id = w.notification_id
-    WHERE w.notification_id IN (SELECT value FROM json_each(:notification_ids)) AND w.next_attempt_at IS NOT NULL
+    SELECT w.*, min(:scheduled_for_ms, :latest_ms - max(w.behind) OVER (PARTITION BY w.notification_id)) + w.behind AS moved_to
+    FROM (
+        SELECT w.rowid AS place, w.notification_id, n.expires_at, coalesce(n.scheduled_for, 0) AS scheduled_for,
+               CASE WHEN w.step IS NULL THEN 0 ELSE w.budget_since
+                   - min(w.budget_since) OVER (PARTITION BY w.notification_id, w.recipient_ref) END AS behind
+        FROM routes w JOIN records n ON n.notification_id = w.notification_id
+        WHERE w.notification_id IN (SELECT value FROM json_each(:notification_ids)) AND w.next_attempt_at IS NOT NULL
+    ) AS w
 ) AS first
 WHERE routes.rowid = first.place AND status = 'pending' AND attempt_count = 0 AND claim_token IS NULL
   AND (ticket IS NULL OR ticket NOT IN (SELECT t.value FROM leases l, json_each(l.tickets) t))

@@ -288,7 +288,8 @@ RETURNING 1 AS pruned;
 DELETE FROM receipts WHERE receipt_key IN (
     SELECT receipt_key FROM receipts
     WHERE received_at < :now - CAST(round(:older_than_seconds * 1000) AS INTEGER) AND effect <> 'waiting'
-    ORDER BY received_at LIMIT :limit);
+    ORDER BY received_at LIMIT :limit)
+RETURNING 1 AS pruned;
 
 -- name: migrations_table
 CREATE TABLE IF NOT EXISTS schema_migrations (
