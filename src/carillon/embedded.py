@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,8 +57,15 @@ class Embedded(AsyncClientCalls):
         self._program = Program(self._settings, embedded=True)
         self._running = asyncio.create_task(self._program.run(self._stop, lambda _address: ready.set()))
         begun = asyncio.create_task(ready.wait())
-        await asyncio.wait({self._running, begun}, return_when=asyncio.FIRST_COMPLETED)
-        begun.cancel()
+        try:
+            await asyncio.wait({self._running, begun}, return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            # The block does not begin, and so nobody ends it: what has begun to open must not go on sending.
+            self._stop.set()
+            await asyncio.wait({self._running})
+            raise
+        finally:
+            begun.cancel()
         if self._running.done():
             self._running.result()
         return self
@@ -100,8 +108,11 @@ class Embedded(AsyncClientCalls):
 
     async def send_item(self, item: Item) -> Accepted:
         """The same for an Item."""
-        with _in_the_words_of_clients(item.idempotency_key):
-            acceptance = await self.program.part(IntakePart).intake.accept(_intent(item))
+        # As the client makes one up: a caller can repeat what the ledger may have written without saying so.
+        key = str(uuid.uuid4()) if item.idempotency_key is None else item.idempotency_key
+        with _in_the_words_of_clients(key):
+            asked = _intent(msgspec.structs.replace(item, idempotency_key=key))
+            acceptance = await self.program.part(IntakePart).intake.accept(asked)
         return Accepted(
             notification_id=acceptance.notification_id,
             status="skipped" if acceptance.skipped else "queued",
