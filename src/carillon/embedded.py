@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -41,7 +42,7 @@ class Embedded(AsyncClientCalls):
     """The result of `carillon.open`; use it with `async with`. It has the calls of the client."""
 
     def __init__(self, where: str, *, config: Path | None, blueprint: str | None, environ: Mapping[str, str]) -> None:
-        url = where if "://" in where else f"sqlite:///{Path(where).absolute()}"
+        url = where if "://" in where else f"sqlite:///{quote(str(Path(where).absolute()))}"
         # The last word in every blueprint. Nobody listens here, so no link may name this program's port.
         own = {"CARILLON_LEDGER__URL": url, "CARILLON_HTTP__PORT": "0"}
         self._settings = load(blueprint, config, {**environ, **own})

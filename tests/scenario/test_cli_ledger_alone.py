@@ -93,6 +93,21 @@ def test_suppressions_are_added_and_lifted_in_a_ledger_without_an_audit_trail(
     assert suppressions("list")["total"] == 0
 
 
+@pytest.mark.req("P-1229")
+@pytest.mark.parametrize("url", ["sqlite:///my%20ledger.db", "sqlite:///my ledger.db?kept=here"])
+def test_a_ledger_is_there_however_its_address_is_written(tmp_path: Path, url: str) -> None:
+    def told(*words: str) -> Any:
+        ran = run_carillon([*words, "--json"], env={"DATABASE_URL": url}, cwd=tmp_path)
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout)
+
+    key = told("keys", "create", "shop")["id"]
+    assert [one["id"] for one in told("keys", "list")] == [key]
+    assert told("keys", "revoke", key)["id"] == key
+    assert told("dead-letters", "list")["total"] == 0
+    assert (tmp_path / "my ledger.db").is_file()
+
+
 @pytest.mark.req("P-1086")
 @pytest.mark.parametrize("blueprint", BLUEPRINTS)
 def test_the_calendars_of_the_settings_need_no_server(blueprint: str, tmp_path: Path) -> None:

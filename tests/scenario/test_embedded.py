@@ -100,6 +100,14 @@ async def test_it_speaks_into_the_hosts_log_and_not_to_stdout(
     assert "ada@example.org" not in caplog.text
 
 
+@pytest.mark.req("P-1229")
+@pytest.mark.parametrize("name", ["100%25.db", "what?.db", "two words.db"])
+async def test_the_file_that_is_named_is_opened(tmp_path: Path, name: str) -> None:
+    async with carillon.open(str(tmp_path / name), environ=ENVIRON):
+        assert (tmp_path / name).is_file()
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
 @pytest.mark.req("P-1224")
 @pytest.mark.parametrize("seconds", [0.0, 0.02, 0.1])
 async def test_a_host_that_gives_up_while_it_opens_leaves_nothing_running(tmp_path: Path, seconds: float) -> None:
