@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -40,7 +42,7 @@ class Embedded(AsyncClientCalls):
     """The result of `carillon.open`; use it with `async with`. It has the calls of the client."""
 
     def __init__(self, where: str, *, config: Path | None, blueprint: str | None, environ: Mapping[str, str]) -> None:
-        url = where if "://" in where else f"sqlite:///{Path(where).absolute()}"
+        url = where if "://" in where else f"sqlite:///{quote(str(Path(where).absolute()))}"
         # The last word in every blueprint. Nobody listens here, so no link may name this program's port.
         own = {"CARILLON_LEDGER__URL": url, "CARILLON_HTTP__PORT": "0"}
         self._settings = load(blueprint, config, {**environ, **own})
@@ -56,8 +58,15 @@ class Embedded(AsyncClientCalls):
         self._program = Program(self._settings, embedded=True)
         self._running = asyncio.create_task(self._program.run(self._stop, lambda _address: ready.set()))
         begun = asyncio.create_task(ready.wait())
-        await asyncio.wait({self._running, begun}, return_when=asyncio.FIRST_COMPLETED)
-        begun.cancel()
+        try:
+            await asyncio.wait({self._running, begun}, return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            # The block does not begin, and so nobody ends it: what has begun to open must not go on sending.
+            self._stop.set()
+            await asyncio.wait({self._running})
+            raise
+        finally:
+            begun.cancel()
         if self._running.done():
             self._running.result()
         return self
@@ -100,8 +109,11 @@ class Embedded(AsyncClientCalls):
 
     async def send_item(self, item: Item) -> Accepted:
         """The same for an Item."""
-        with _in_the_words_of_clients(item.idempotency_key):
-            acceptance = await self.program.part(IntakePart).intake.accept(_intent(item))
+        # As the client makes one up: a caller can repeat what the ledger may have written without saying so.
+        key = str(uuid.uuid4()) if item.idempotency_key is None else item.idempotency_key
+        with _in_the_words_of_clients(key):
+            asked = _intent(msgspec.structs.replace(item, idempotency_key=key))
+            acceptance = await self.program.part(IntakePart).intake.accept(asked)
         return Accepted(
             notification_id=acceptance.notification_id,
             status="skipped" if acceptance.skipped else "queued",

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,6 +74,38 @@ def test_what_changes_the_ledger_needs_no_vendor_either(blueprint: str, postgres
     unknown = ["dead-letters", "redrive", "--all", "--provider", "nobody", "--blueprint", blueprint]
     refused = run_carillon(unknown, env=ledger, cwd=tmp_path)
     assert (refused.returncode, provider in refused.stderr) == (1, True), refused.stderr
+
+
+@pytest.mark.req("P-1227")
+def test_suppressions_are_added_and_lifted_in_a_ledger_without_an_audit_trail(
+    postgres_dsn: str, tmp_path: Path
+) -> None:
+    ledger = told("galaxy", postgres_dsn)
+
+    def suppressions(*words: str) -> Any:
+        ran = run_carillon(["suppressions", *words, "--blueprint", "galaxy", "--json"], env=ledger, cwd=tmp_path)
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout)
+
+    for address in ("ada@example.org", "bob@example.org"):
+        assert suppressions("add", "email", address)["address"] == address
+    assert suppressions("lift", "--all") == {"found": 2, "lifted": 2, "dryRun": False}
+    assert suppressions("list")["total"] == 0
+
+
+@pytest.mark.req("P-1229")
+@pytest.mark.parametrize("url", ["sqlite:///my%20ledger.db", "sqlite:///my ledger.db?kept=here"])
+def test_a_ledger_is_there_however_its_address_is_written(tmp_path: Path, url: str) -> None:
+    def told(*words: str) -> Any:
+        ran = run_carillon([*words, "--json"], env={"DATABASE_URL": url}, cwd=tmp_path)
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout)
+
+    key = told("keys", "create", "shop")["id"]
+    assert [one["id"] for one in told("keys", "list")] == [key]
+    assert told("keys", "revoke", key)["id"] == key
+    assert told("dead-letters", "list")["total"] == 0
+    assert (tmp_path / "my ledger.db").is_file()
 
 
 @pytest.mark.req("P-1086")

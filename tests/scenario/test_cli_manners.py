@@ -221,8 +221,14 @@ def test_without_a_network_the_first_make_says_so_in_one_line(tmp_path: Path) ->
     assert not (tmp_path / "venv").exists()
 
 
-@pytest.mark.req("P-1186")
-@pytest.mark.parametrize("url", ["127.0.0.1:8080", "http://", "http://[::1", "http://here:none", "http://two words"])
+@pytest.mark.req("P-1186", "P-1226")
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("127.0.0.1:8080", "http://", "http://[::1", "http://here:none", "http://two words"),
+        *("http://a..b", f"http://{'a' * 64}.org", "http://127.0.0.1:8080/ä"),
+    ],
+)
 @pytest.mark.parametrize("command", [SEND, ("load", "--count", "1")])
 def test_an_address_that_is_none_is_said_in_one_line(tmp_path: Path, command: tuple[str, ...], url: str) -> None:
     ended = carillon(*command, "--url", url, cwd=tmp_path)
@@ -242,6 +248,44 @@ def test_commands_find_the_process_that_still_runs(program: Program, tmp_path: P
         second.terminate()
         assert second.wait() == 0
     assert not (tmp_path / "carillon.db-url").exists()
+
+
+@pytest.mark.req("P-1226")
+@pytest.mark.parametrize("token", ["sec ret", "ключ"])
+@pytest.mark.parametrize("command", [SEND, ("load", "--count", "1"), ("pause",), ("top", "--json")])
+def test_a_token_that_is_none_is_said_in_one_line(tmp_path: Path, command: tuple[str, ...], token: str) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    ended = carillon(*command, "--url", url, cwd=tmp_path, env={"CARILLON_TOKEN": token})
+    said = "carillon: CARILLON_TOKEN: it must hold one token and nothing else\n"
+    assert (ended.returncode, ended.stderr) == (1, said)
+
+
+@pytest.mark.req("P-1226")
+def test_a_token_may_end_with_its_line(program: Program, tmp_path: Path) -> None:
+    assert program.wait_ready()
+    assert "Nothing is paused." in carillon("pause", cwd=tmp_path, env={"CARILLON_TOKEN": "secret\n"}).stdout
+
+
+@pytest.mark.req("P-1223")
+def test_a_key_that_no_header_can_carry_is_refused_in_one_line(program: Program, tmp_path: Path) -> None:
+    assert program.wait_ready()
+    ended = carillon(*SEND, "--key", "ключ", cwd=tmp_path)
+    said = "carillon: VALIDATION_ERROR: an idempotency key is 1 to 255 printable ASCII characters"
+    assert (ended.returncode, ended.stderr.startswith(said)) == (1, True), ended.stderr
+
+
+@pytest.mark.req("P-1228")
+def test_commands_find_the_older_process_too(program: Program, tmp_path: Path) -> None:
+    first = str(program.wait_ready()["addresses"][0])
+    with Program("serve", env={"CARILLON_HTTP__PORT": "0"}, cwd=tmp_path) as killed:
+        killed.wait_ready()
+        killed.kill()
+    with Program("serve", env={"CARILLON_HTTP__PORT": "0"}, cwd=tmp_path) as second:
+        second.wait_ready()
+        second.terminate()
+        assert second.wait() == 0
+    assert (tmp_path / "carillon.db-url").read_text(encoding="utf-8") == f"{first}\n"
+    assert "delivered" in carillon(*SEND, cwd=tmp_path).stdout
 
 
 @pytest.mark.req("P-1187")

@@ -4,7 +4,7 @@ import asyncio
 import json
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +159,7 @@ def test_nobody_there() -> None:
     assert error.value.idempotency_key == "mine"
 
 
-@pytest.mark.parametrize("bad", ["ftp://example.org", "example.org", ""])
+@pytest.mark.parametrize("bad", ["ftp://example.org", "example.org", "", "http://a..b"])
 def test_an_address_that_is_none(bad: str) -> None:
     with pytest.raises(ValueError, match="http"):
         Client(bad)
@@ -241,6 +241,58 @@ def test_a_server_that_stays_busy_has_refused_nothing(tmp_path: Path, reply: Rep
         vendor.default = Reply(502, body={"error": {"code": "DELIVERY_FAILED", "message": "the number is wrong"}})
         with Client(vendor.url, patience=quick) as client, pytest.raises(Rejected, match="the number is wrong"):
             client.send("welcome", synchronous=True, **WELCOME)
+
+
+CALLS: dict[str, Callable[[Client], object]] = {
+    "prefer": lambda client: client.prefer("ada", channels={"email": False}),
+    "preference_link": lambda client: client.preference_link("ada"),
+    "preferences": lambda client: client.preferences("ada"),
+    "get": lambda client: client.get("n-1"),
+    "cancel": lambda client: client.cancel("n-1"),
+    "lift_suppression": lambda client: client.lift_suppression("email", "ada@example.org"),
+}
+
+
+@pytest.mark.req("P-1221")
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(301, headers={"Location": "https://example.org/"}, body=b""),
+        Reply(200, body="<h1>Sign in</h1>"),
+        Reply(200, body=b'{"said": "\xe9"}'),
+        Reply(200, body=b"[]"),
+        Reply(404, body="<h1>Not Found</h1>"),
+        Reply(409, body="<h1>Conflict</h1>"),
+    ],
+    ids=["redirection", "page", "latin", "list", "404", "409"],
+)
+def test_what_somebody_else_answers_is_no_answer_of_carillon(tmp_path: Path, reply: Reply, name: str) -> None:
+    with Vendor(tmp_path / "else.jsonl") as vendor, Client(vendor.url) as client:
+        vendor.default = reply
+        with pytest.raises((Unreachable, Rejected)) as told:
+            CALLS[name](client)
+    assert not isinstance(told.value, Rejected) or told.value.code == "UNEXPECTED"
+
+
+@pytest.mark.req("P-1222")
+def test_what_is_not_repeated_is_not_lost_on_a_connection_that_the_server_has_closed(tmp_path: Path) -> None:
+    environ = {"CARILLON_HTTP__PORT": str(free_port())}
+    with Client(f"http://127.0.0.1:{environ['CARILLON_HTTP__PORT']}") as client:
+        with Program("serve", env=environ, cwd=tmp_path) as first:
+            first.wait_ready(60)
+            assert client.search().total_count == 0
+        with Program("serve", env=environ, cwd=tmp_path) as second:
+            second.wait_ready(60)
+            assert client.redrive_skipped("the server was started again").matched == 0
+
+
+@pytest.mark.req("P-1226")
+@pytest.mark.parametrize("token", ["secret\n", "two words", "ключ"])
+def test_a_token_that_is_none_is_not_shown(token: str) -> None:
+    with pytest.raises(ValueError, match="token: it must be one line") as refused:
+        Client("http://127.0.0.1:8080", token=token)
+    assert token.strip() not in str(refused.value)
 
 
 def test_the_types_know_only_what_is_documented(program: Program, address: str) -> None:

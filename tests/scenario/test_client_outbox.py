@@ -188,6 +188,59 @@ def test_a_row_that_is_too_large_keeps_no_other_back(engine: Engine, client: Cli
     assert refused.startswith("PAYLOAD_TOO_LARGE")
 
 
+@pytest.mark.req("P-1220")
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"priority": "urgent"}, "it is one of high, normal, low"),
+        ({"channel": "pigeon"}, "it is one of push, sms, email, inApp, webhook"),
+        ({"scheduled_for": "tomorrow"}, "Invalid RFC3339"),
+        ({"data": {"name": "a\x00b", "link": "x"}}, "U+0000"),
+        ({"idempotency_key": "two words"}, "ASCII characters without spaces"),
+    ],
+)
+def test_a_row_that_is_wrong_keeps_no_other_back(
+    engine: Engine, client: Client, about: dict[str, Any], said: str
+) -> None:
+    user = uuid.uuid4().hex
+    wish(engine, user)
+    with engine.begin() as connection:
+        connection.execute(outbox.send("welcome", **{**WELCOME, "user_id": user, **about}))
+    wish(engine, user)
+    relay = OutboxRelay(SqlAlchemyStore(engine), client)
+    assert (relay.run_once(), relay.run_once()) == (3, 0)
+    assert heard(client, user) == 2
+    with engine.connect() as connection:
+        (refused,) = (row.refused for row in connection.execute(select(table)) if row.refused)
+    assert refused.startswith("VALIDATION_ERROR: ")
+    assert said in refused
+
+
+@pytest.mark.req("P-1220")
+@pytest.mark.parametrize("body", ["no JSON", "[]", "{}"])
+def test_a_row_of_somebody_elses_making_keeps_no_other_back(engine: Engine, client: Client, body: str) -> None:
+    user = uuid.uuid4().hex
+    with engine.begin() as connection:
+        connection.execute(table.insert().values(id=uuid.uuid4().hex, body=body))
+    wish(engine, user)
+    relay = OutboxRelay(SqlAlchemyStore(engine), client)
+    assert (relay.run_once(), relay.run_once(), heard(client, user)) == (2, 0, 1)
+
+
+@pytest.mark.req("P-1220")
+def test_a_server_that_takes_less_than_usual_gets_the_rows_in_more_requests(engine: Engine, tmp_path: Path) -> None:
+    environ = {"CARILLON_HTTP__PORT": "0", "CARILLON_HTTP__MAX_BODY_BYTES": "4000"}
+    small = Program("serve", env=environ, cwd=tmp_path)
+    with small, Client(str(small.wait_ready(60)["addresses"][0])) as client:
+        for _ in range(20):
+            wish(engine, "ada")
+        large = {**WELCOME, "data": {**WELCOME["data"], "more": "x" * 5000}}
+        with engine.begin() as connection:
+            connection.execute(outbox.send("welcome", user_id="ada", **large))
+        assert OutboxRelay(SqlAlchemyStore(engine), client).run_once() == 21
+        assert heard(client, "ada") == 20
+
+
 @pytest.mark.req("P-1183")
 def test_a_relay_says_once_why_its_rows_wait(engine: Engine, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stop = threading.Event()

@@ -4,13 +4,17 @@ import asyncio
 import logging
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 import carillon
-from carillon.client import Rejected
+from carillon.client import Rejected, Unreachable
 from carillon.domain.errors import CarillonError, ConfigurationError
+from tests.support.proxy import FaultProxy
 
 WELCOME = {"channel": "email", "recipient": "ada@example.org", "data": {"name": "Ada", "link": "https://example.org/"}}
 ENGINES = ("sqlite", "postgres")
@@ -94,6 +98,75 @@ async def test_it_speaks_into_the_hosts_log_and_not_to_stdout(
     named = [record for record in caplog.records if record.name == "carillon"]
     assert any(vars(record)["carillon"].get("notification_id") == accepted.notification_id for record in named)
     assert "ada@example.org" not in caplog.text
+
+
+@pytest.mark.req("P-1229")
+@pytest.mark.parametrize("name", ["100%25.db", "what?.db", "two words.db"])
+async def test_the_file_that_is_named_is_opened(tmp_path: Path, name: str) -> None:
+    async with carillon.open(str(tmp_path / name), environ=ENVIRON):
+        assert (tmp_path / name).is_file()
+
+
+@pytest.mark.req("P-1230")
+async def test_a_host_makes_as_many_calls_at_once_as_it_likes(tmp_path: Path) -> None:
+    async with carillon.open(str(tmp_path / "app.db"), environ=ENVIRON) as c:
+        await asyncio.gather(*(c.prefer(f"u-{n}", time_zone="Asia/Tokyo") for n in range(1100)))
+        assert (await c.preferences("u-1099"))["timeZone"] == "Asia/Tokyo"
+
+
+@pytest.mark.req("P-1224")
+@pytest.mark.parametrize("seconds", [0.0, 0.02, 0.1])
+async def test_a_host_that_gives_up_while_it_opens_leaves_nothing_running(tmp_path: Path, seconds: float) -> None:
+    where, before = str(tmp_path / "app.db"), asyncio.all_tasks()
+
+    async def serve() -> None:
+        async with carillon.open(where, environ=ENVIRON):
+            await asyncio.Event().wait()
+
+    opening = asyncio.create_task(serve())
+    await asyncio.sleep(seconds)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert asyncio.all_tasks() <= before
+    async with carillon.open(where, environ=ENVIRON) as c:
+        assert (await c.send("welcome", **WELCOME)).status == "queued"
+
+
+@pytest.mark.req("P-1225")
+async def test_a_send_whose_answer_the_ledger_could_not_give_is_repeated_under_its_key(postgres_dsn: str) -> None:
+    parts = urlsplit(postgres_dsn)
+    assert parts.hostname
+    assert parts.port
+    async with FaultProxy(parts.hostname, parts.port) as proxy:
+        through = parts._replace(netloc=parts.netloc.replace(f"{parts.hostname}:{parts.port}", proxy.address))
+        async with carillon.open(through.geturl(), environ=ENVIRON) as c:
+            for after in range(30, 600, 30):
+                # At one of these lengths the ledger has committed, and the program does not hear of it.
+                mine = {**WELCOME, "user_id": f"ada-{after}"}
+                proxy.cut(after=after)
+                try:
+                    await c.send("welcome", **mine)
+                except Unreachable as lost:
+                    proxy.heal()
+                    key = lost.idempotency_key
+                    again = await patiently(c.send, "welcome", idempotency_key=key, **mine)
+                    found = await patiently(c.search, user_id=mine["user_id"])
+                    assert found.total_count == 1
+                    if again.replayed:
+                        return
+                proxy.heal()
+    raise AssertionError("no answer was lost")
+
+
+async def patiently(call: Callable[..., Awaitable[Any]], *given: Any, **named: Any) -> Any:
+    """Until connections that were cut are replaced."""
+    for _ in range(100):
+        try:
+            return await call(*given, **named)
+        except Unreachable:
+            await asyncio.sleep(0.1)
+    raise AssertionError("the ledger stays away")
 
 
 async def test_it_is_opened_again(tmp_path: Path) -> None:

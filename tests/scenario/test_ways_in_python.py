@@ -214,7 +214,7 @@ def test_a_person_is_exported_and_erased_in_every_way(way: Any, request: pytest.
     assert way.erase_person(name).removed.get("records", 0) == 0, "to repeat it is safe"
 
 
-@pytest.mark.req("P-1184")
+@pytest.mark.req("P-1184", "P-1223")
 @pytest.mark.parametrize(
     ("about", "status", "code"),
     [
@@ -225,6 +225,8 @@ def test_a_person_is_exported_and_erased_in_every_way(way: Any, request: pytest.
         ({"category": "noise"}, 422, "UNKNOWN_CATEGORY"),
         ({"idempotency_key": "k" * 256}, 400, "VALIDATION_ERROR"),
         ({"idempotency_key": "two words"}, 400, "VALIDATION_ERROR"),
+        ({"idempotency_key": "two\nlines"}, 400, "VALIDATION_ERROR"),
+        ({"idempotency_key": "ключ"}, 400, "VALIDATION_ERROR"),
         ({"idempotency_key": "taken", "data": {**DATA, "name": "Bob"}}, 409, "IDEMPOTENCY_CONFLICT"),
     ],
 )
@@ -238,6 +240,9 @@ def test_every_way_refuses_a_send_alike(way: Any, about: dict[str, Any], status:
     assert (refused.value.status, refused.value.code) == (status, code)
     assert (problem["status"], problem["error"]["code"]) == (status, code)
     assert str(refused.value) == f"{code}: {problem['error']['message']}"
+    if "idempotency_key" in about and code == "VALIDATION_ERROR":
+        with pytest.raises(Rejected, match="an idempotency key is 1 to 255 printable ASCII characters"):
+            way.explain("welcome", **usual, **about)
 
 
 @pytest.mark.req("P-1182")
@@ -258,6 +263,28 @@ def test_every_item_is_answered_also_where_none_is_accepted(way: Any) -> None:
         *("PAYLOAD_TOO_LARGE", None),
     ]
     assert way.send_many([]) == []
+
+
+@pytest.mark.req("P-1220")
+def test_an_item_that_makes_its_request_unreadable_costs_no_other(way: Any) -> None:
+    usual: dict[str, Any] = {"template_key": "welcome", "channel": "email", "recipient": "ada@example.org"}
+    deep: Any = []
+    for _ in range(40):
+        deep = [deep]
+    items = [Item(**usual, data=DATA) for _ in range(7)]
+    items[2] = Item(**usual, data={**DATA, "name": "a\x00b"})
+    items[5] = Item(**usual, data={**DATA, "deep": deep})
+    answers = way.send_many(items)
+    assert [one.index for one in answers] == list(range(7))
+    assert [one.status for one in answers] == ["queued", "queued", "rejected", "queued", "queued", "rejected", "queued"]
+    assert [one.error.message for one in answers if one.error] == [
+        "text contains U+0000 or a lone surrogate",
+        "JSON is nested deeper than 32 levels",
+    ]
+    unsaid = [Item(**usual, data=DATA, user_id="nobody-hears"), Item(**usual, data={"no": object()})]
+    with pytest.raises(TypeError):
+        way.send_many([unsaid[0]] * 500 + unsaid)
+    assert way.search(user_id="nobody-hears").total_count == 0, "an item that is no JSON is refused before any is sent"
 
 
 @pytest.mark.req("P-1184")

@@ -15,14 +15,14 @@ from carillon.compose import Ledger, open_ledger
 from carillon.config.reading import Needs, load
 from carillon.config.settings import Settings
 from carillon.domain.errors import CarillonError
+from carillon.ledger.opening import SQLITE, file_of
 
 Answer = TypeVar("Answer")
 
 
 def is_there(url: str) -> bool:
     """Whether the ledger exists; opening a missing SQLite file would create it."""
-    path = url.removeprefix("sqlite:///")
-    return path == url or Path(path).exists()
+    return not url.startswith(SQLITE) or Path(file_of(url)).exists()
 
 
 class NoLedger(CarillonError):
@@ -37,8 +37,7 @@ def settings_of_ledger(blueprint: str | None, config: Path | None, needs: Needs 
 def of_existing(settings: Settings) -> Settings:
     """The settings themselves; raises NoLedger where nobody has made their ledger yet."""
     if not is_there(settings.ledger.url):
-        path = settings.ledger.url.removeprefix("sqlite:///")
-        raise NoLedger(f"there is no ledger at {path} yet; `carillon serve` creates it")
+        raise NoLedger(f"there is no ledger at {file_of(settings.ledger.url)} yet; `carillon serve` creates it")
     return settings
 
 

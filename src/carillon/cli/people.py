@@ -13,7 +13,7 @@ from carillon.border import strict_loads
 from carillon.cli.by_hand import confirmed, settings_of_ledger, who, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.rehearse import spelled
-from carillon.cli.remote import NOT_FOUND, status_of
+from carillon.cli.remote import NOT_FOUND, addresses_in, status_of
 from carillon.compose import Ledger
 from carillon.compose.erasure import places_beside, places_outside
 from carillon.compose.from_settings import categories, links
@@ -238,9 +238,9 @@ def link(
 def _warn_of_other_keys(settings: Settings, url: str) -> None:
     """Say that the process on this ledger does not open the link, for example because of a file that it was given."""
     file = address_file(settings.ledger.url)
-    if file is None or not file.is_file():
+    address = next(iter(addresses_in(file) if file else []), None)
+    if address is None:
         return
-    address = file.read_text(encoding="utf-8", errors="replace").strip()
     if status_of(f"{address}/u/{url.rpartition('/')[2]}") == NOT_FOUND:
         said = f"warning: {address} does not open this link: make it with the settings of that process (--config)"
         typer.echo(said, err=True)

@@ -23,7 +23,7 @@ OK, UNAUTHORIZED, NOT_FOUND = 200, 401, 404
 HERE = "http://127.0.0.1:8080"
 PORT = "CARILLON_HTTP__PORT"
 RUNNING = Path("carillon.db-url")
-"""Beside the ledger's file, while a process serves it: the address on which the process listens."""
+"""Beside the ledger's file, while processes serve it: their addresses, that of the youngest process first."""
 
 
 def _running_here(context: typer.Context, url: str) -> str:
@@ -31,20 +31,27 @@ def _running_here(context: typer.Context, url: str) -> str:
     source = context.get_parameter_source("url")
     if source is None or source.name != "DEFAULT":
         return web_address(url)
-    with suppress(OSError, UnicodeDecodeError):
-        found = RUNNING.read_text(encoding="utf-8").strip()
-        if found.startswith("http://"):
-            return found
+    for found in addresses_in(RUNNING):
+        return found
     # A ledger on PostgreSQL has no file beside which the address could be.
     port = os.environ.get(PORT, "").strip()
     return f"http://127.0.0.1:{port}" if port.isdecimal() and int(port) else url
+
+
+def addresses_in(file: Path) -> list[str]:
+    """The addresses that processes have left beside their ledger."""
+    with suppress(OSError, UnicodeDecodeError):
+        return [line for line in file.read_text(encoding="utf-8").split() if line.startswith("http://")]
+    return []
 
 
 def web_address(url: str) -> str:
     """The address as every command joins a path to it."""
     try:
         parts = urlsplit(url)
-        fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and parts.path.isascii()
+        # As the resolver writes a host: it fails for labels that are empty or too long.
+        (parts.hostname or "").encode("idna")
     except ValueError:
         fits = False
     if not fits or not url.isprintable() or " " in url:
@@ -92,7 +99,9 @@ def token_of(context: typer.Context, token: str | None, file: str | None) -> str
     if as_argument:
         said = "--token shows the token to everybody who lists processes; use CARILLON_TOKEN or --token-file"
         typer.echo(f"warning: {said}", err=True)
-    return token if file is None else _read(file)
+    if file is not None:
+        return _read(file)
+    return token and _one_token(token, "--token" if as_argument else "CARILLON_TOKEN")
 
 
 def bearer(token: str | None) -> dict[str, str]:
@@ -102,13 +111,18 @@ def bearer(token: str | None) -> dict[str, str]:
 
 def _read(file: str) -> str:
     try:
-        text = (sys.stdin.read() if file == _STDIN else Path(file).expanduser().read_text(encoding="utf-8")).strip()
+        text = sys.stdin.read() if file == _STDIN else Path(file).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RemoteFailed(f"--token-file {file}: {getattr(error, 'strerror', None) or 'not a text'}") from None
-    if not text or any(character.isspace() for character in text):
-        # A header takes one line: say here what the HTTP library would refuse in its own words.
-        raise RemoteFailed(f"--token-file {file}: it must hold one token and nothing else")
-    return text
+    return _one_token(text, f"--token-file {file}")
+
+
+def _one_token(given: str, where: str) -> str:
+    """The token without the line's end; says here what the HTTP library would refuse in words that show the token."""
+    token = given.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise RemoteFailed(f"{where}: it must hold one token and nothing else")
+    return token
 
 
 class Remote(msgspec.Struct, frozen=True):

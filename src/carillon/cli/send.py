@@ -14,6 +14,7 @@ from rich.markup import escape
 from carillon.cli.options import AsJson, print_json
 from carillon.cli.remote import HERE, Token, TokenFile, Url, bearer, call, token_of
 from carillon.client.files import attachment
+from carillon.client.wire import key_header
 from carillon.domain.content.mail import Attachment
 from carillon.domain.errors import CarillonError
 
@@ -110,7 +111,7 @@ def send(  # noqa: PLR0917 - a command line has many options
 
 
 def _headers(key: str | None) -> dict[str, str]:
-    return {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
+    return {"Content-Type": "application/json"} | key_header(key or uuid.uuid4().hex)
 
 
 def _named(said: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import ctypes
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ import typer
 import uvloop
 
 from carillon.cli.options import Blueprints, Configs
+from carillon.cli.remote import addresses_in
 from carillon.compose import Program, Role
 from carillon.compose.access import console_served, is_open
 from carillon.compose.blueprints import services_of
@@ -37,6 +39,7 @@ from carillon.web.settings import reserve
 
 CHILD = "CARILLON_CHILD"
 _PR_SET_PDEATHSIG = 1
+_LISTENS_SECONDS = 0.5
 RESTART_WAIT, LONGEST_RESTART_WAIT = 0.5, 5.0
 
 SEND_PATH = "/api/v1/notifications/send"
@@ -202,19 +205,36 @@ def _leave_address(settings: Settings, address: str) -> None:
     """Leave the address beside the ledger's file, where commands in the same folder find it."""
     file = address_file(settings.ledger.url)
     if file is not None:
-        with suppress(OSError):
-            file.touch(mode=0o600)
-            file.write_text(f"{address}\n", encoding="utf-8")
+        _write_addresses(file, [address, *_others(file, [address])])
 
 
 def _forget_address(settings: Settings, own: Sequence[str]) -> None:
-    """Take the own address away; another process on the same ledger, which began later, has left its own."""
+    """Take the own address away; other processes on the same ledger keep theirs."""
     file = address_file(settings.ledger.url)
-    if file is None:
-        return
-    with suppress(OSError, UnicodeDecodeError):
-        if file.read_text(encoding="utf-8").strip() in own:
-            file.unlink()
+    if file is not None:
+        _write_addresses(file, _others(file, own))
+
+
+def _others(file: Path, own: Sequence[str]) -> list[str]:
+    """The addresses of other processes that still listen: one that was killed has left its address behind."""
+    return [address for address in addresses_in(file) if address not in own and _listens(address)]
+
+
+def _listens(address: str) -> bool:
+    parts = urlsplit(address)
+    with suppress(OSError, ValueError):
+        socket.create_connection((parts.hostname or "", parts.port or 0), timeout=_LISTENS_SECONDS).close()
+        return True
+    return False
+
+
+def _write_addresses(file: Path, addresses: Sequence[str]) -> None:
+    with suppress(OSError):
+        if not addresses:
+            file.unlink(missing_ok=True)
+            return
+        file.touch(mode=0o600)
+        file.write_text("".join(f"{address}\n" for address in addresses), encoding="utf-8")
 
 
 def _ready(settings: Settings, address: str) -> None:

@@ -181,6 +181,30 @@ class Reported(msgspec.Struct, frozen=True):
     effect: str
 
 
+class KeptPreferences(msgspec.Struct, frozen=True, rename="camel"):
+    """The beginning of a person's preferences, as far as the client looks at them."""
+
+    user_id: str
+
+
+class PageLink(msgspec.Struct, frozen=True):
+    """The address of a person's own page."""
+
+    url: str
+
+
+class SaidError(msgspec.Struct, frozen=True):
+    """The error of a problem document, by which an answer of Carillon is known."""
+
+    code: str
+
+
+class SaidProblem(msgspec.Struct, frozen=True):
+    """A problem document, as far as the client looks at it."""
+
+    error: SaidError
+
+
 class SuppressedAddress(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """An address that nothing more is sent to; without a tenant it holds for every tenant."""
 

@@ -2,19 +2,28 @@
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from itertools import count
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from carillon.client import wire
-from carillon.client.answers import ErasureReport, ItemAnswer, Notification, Page, SkippedRedrive, SuppressedAddress
+from carillon.client.answers import (
+    ErasureReport,
+    ItemAnswer,
+    Notification,
+    Page,
+    Refusal,
+    SkippedRedrive,
+    SuppressedAddress,
+)
+from carillon.client.exchange import Rejected
 from carillon.client.wire import LARGEST_BATCH, LARGEST_BODY, ApiRequest, Item
 from carillon.domain.admin import WaitingCount
 from carillon.domain.explain import Explanation
 
 Answered = TypeVar("Answered")
+_TOO_LARGE, _UNREADABLE = 413, 400
 
 
 class ClientCalls(ABC):
@@ -26,7 +35,16 @@ class ClientCalls(ABC):
 
     def send_many(self, items: Sequence[Item]) -> list[ItemAnswer]:
         """Send any number of items; one answer for each, in order, with an `error` where it was not accepted."""
-        return [answer for asked in _batches(items) for answer in _numbered(self.run(asked[1]), asked[0])]
+        return _numbered([answer for batch in _batches(items) for answer in self._send_batch(batch)])
+
+    def _send_batch(self, items: Sequence[Item]) -> list[ItemAnswer]:
+        try:
+            return self.run(wire.send_many(items, str(uuid.uuid4())))
+        except Rejected as error:
+            halves = _halves(items, error)
+            if not halves:
+                return [_refusal(error)]
+        return [answer for half in halves for answer in self._send_batch(half)]
 
     def search(
         self,
@@ -126,7 +144,16 @@ class AsyncClientCalls(ABC):
 
     async def send_many(self, items: Sequence[Item]) -> list[ItemAnswer]:
         """Send any number of items; one answer for each, in order, with an `error` where it was not accepted."""
-        return [answer for first, asked in _batches(items) for answer in _numbered(await self.run(asked), first)]
+        return _numbered([answer for batch in _batches(items) for answer in await self._send_batch(batch)])
+
+    async def _send_batch(self, items: Sequence[Item]) -> list[ItemAnswer]:
+        try:
+            return await self.run(wire.send_many(items, str(uuid.uuid4())))
+        except Rejected as error:
+            halves = _halves(items, error)
+            if not halves:
+                return [_refusal(error)]
+        return [answer for half in halves for answer in await self._send_batch(half)]
 
     async def search(
         self,
@@ -205,18 +232,40 @@ class AsyncClientCalls(ABC):
         return await self.run(wire.report(notification_id, kind, channel, route_id))
 
 
-def _batches(items: Sequence[Item]) -> Iterator[tuple[int, ApiRequest[list[ItemAnswer]]]]:
-    """Requests that a server takes, by number and by size, each with the place of its first item."""
+def _batches(items: Sequence[Item]) -> list[Sequence[Item]]:
+    """What goes into one request each, by number and by size; raises for an item that is no JSON before any is sent."""
+    found: list[Sequence[Item]] = []
     first = size = 0
     for place, item in enumerate(items):
         more = len(msgspec.json.encode(item)) + 1
         if place > first and (place - first == LARGEST_BATCH or size + more > LARGEST_BODY):
-            yield first, wire.send_many(items[first:place], str(uuid.uuid4()))
+            found.append(items[first:place])
             first, size = place, 0
         size += more
-    if items:
-        yield first, wire.send_many(items[first:], str(uuid.uuid4()))
+    return [*found, items[first:]] if items else []
 
 
-def _numbered(answers: list[ItemAnswer], first: int) -> list[ItemAnswer]:
-    return [msgspec.structs.replace(answer, index=index) for index, answer in zip(count(first), answers, strict=False)]
+def _halves(items: Sequence[Item], error: Rejected) -> tuple[Sequence[Item], ...]:
+    """Where one item may have spoilt the request of several: both halves of them; raises any other refusal.
+
+    A server reads a request as a whole before it looks at the items: it refuses one that is too large, or whose texts
+    no store can hold, without saying whose fault that is.
+    """
+    unreadable = error.status == _UNREADABLE and error.code == "VALIDATION_ERROR"
+    if error.status != _TOO_LARGE and not (unreadable and not error.problem["error"].get("details")):
+        raise error
+    half = len(items) // 2
+    return (items[:half], items[half:]) if half else ()
+
+
+def _refusal(error: Rejected) -> ItemAnswer:
+    """The answer of the one item of a refused request."""
+    code, said = error.code, str(error).removeprefix(f"{error.code}: ")
+    if error.status == _TOO_LARGE:
+        code = "PAYLOAD_TOO_LARGE"
+        said = "the notification is larger than the server takes: http.max_body_bytes, or the limit of a proxy"
+    return ItemAnswer(index=0, status="rejected", error=Refusal(code, said))
+
+
+def _numbered(answers: list[ItemAnswer]) -> list[ItemAnswer]:
+    return [msgspec.structs.replace(answer, index=index) for index, answer in enumerate(answers)]

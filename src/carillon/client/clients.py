@@ -33,6 +33,9 @@ class Client(ClientCalls):
         patience: Patience | None = None,
         context: ssl.SSLContext | None = None,
     ) -> None:
+        if token and (not token.isascii() or not token.isprintable() or " " in token):
+            # At the first call the HTTP library would say so in words that show the token.
+            raise ValueError("token: it must be one line of printable ASCII characters without spaces")
         headers = {"User-Agent": "carillon-client"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self._exchange = HttpExchange(url, headers=headers, patience=patience or Patience(), context=context)
 

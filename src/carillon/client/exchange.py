@@ -81,7 +81,7 @@ class HttpExchange:
         dice: Callable[[], float] = random.random,
     ) -> None:
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname or not _resolvable(parts.hostname):
             raise ValueError(f"{url!r} is not an http:// or https:// address")
         self._host, self._port = parts.hostname, parts.port
         self._secure = parts.scheme == "https"
@@ -124,15 +124,14 @@ class HttpExchange:
         return f"{self._host}:{self._port}" if self._port else self._host
 
     def _once(self, asked: ApiRequest[Any]) -> ApiAnswer:
-        kept = self._kept.pop() if self._kept else None
+        # The server may close a kept connection at any moment; a new connection shows whether it is reachable. What
+        # must not be sent twice goes over a new one at once.
+        kept = self._kept.pop() if self._kept and asked.repeatable else None
         if kept is not None:
             try:
                 return self._over(kept, asked)
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
-                # The server may close a kept connection at any moment; a new connection shows whether it is reachable.
                 kept.close()
-                if not asked.repeatable:
-                    raise
         connection = self._connected()
         return self._over(connection, asked)
 
@@ -176,6 +175,15 @@ class HttpExchange:
         return ApiAnswer(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
 
 
+def _resolvable(host: str) -> bool:
+    """Whether a resolver can be asked for the host: it raises UnicodeError for labels that are empty or too long."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
+
+
 def read_answer(asked: ApiRequest[Answered], answer: ApiAnswer, where: str) -> Answered:
     """What an answer says; raises Rejected for a refusal, Unreachable for `try later` and for what no Carillon says."""
     if answer.status >= FIRST_ERROR and answer.status not in asked.understood:
@@ -185,7 +193,7 @@ def read_answer(asked: ApiRequest[Answered], answer: ApiAnswer, where: str) -> A
         raise refusal
     try:
         return asked.read(answer)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unreachable(f"{where} does not answer as Carillon does: {error}", asked.key) from None
 
 

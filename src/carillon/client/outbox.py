@@ -21,7 +21,8 @@ TABLE = "carillon_outbox"
 _LATER = "UNAVAILABLE"
 """The code of an item that could not be written now: its row stays."""
 _log = logging.getLogger(__name__)
-_read = msgspec.json.Decoder(Item).decode
+_FIELDS = {field.encode_name: field.name for field in msgspec.structs.fields(Item)}
+_read = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class OutboxRow(NamedTuple):
@@ -90,13 +91,27 @@ class OutboxRelay:
                 stop.wait(poll_seconds)
 
     def _carry(self, rows: Sequence[OutboxRow]) -> list[Told]:
-        items = [msgspec.structs.replace(_read(each.body), idempotency_key=each.id) for each in rows]
+        told: list[Told] = []
+        known: list[OutboxRow] = []
+        items: list[Item] = []
+        for each in rows:
+            try:
+                items.append(_item(each))
+                known.append(each)
+            except (msgspec.DecodeError, TypeError) as error:
+                told.append(Told(each.id, None, f"VALIDATION_ERROR: the row holds no notification: {error}"))
         answers = self._client.send_many(items)
-        return [
+        return told + [
             Told(each.id, answer.notification_id, None if answer.error is None else _why(answer.error))
-            for each, answer in zip(rows, answers, strict=True)
+            for each, answer in zip(known, answers, strict=True)
             if answer.error is None or answer.error.code != _LATER
         ]
+
+
+def _item(held: OutboxRow) -> Item:
+    """The notification as it was asked for: Carillon says what is wrong with a value, and this row alone is refused."""
+    said = {_FIELDS[name]: value for name, value in _read(held.body).items() if name in _FIELDS}
+    return Item(**{**said, "idempotency_key": held.id})
 
 
 def _why(error: Any) -> str:  # noqa: ANN401 - a refusal of the wire

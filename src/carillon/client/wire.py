@@ -13,11 +13,13 @@ from carillon.client.answers import (
     Cancelled,
     ErasureReport,
     ItemAnswer,
+    KeptPreferences,
     LiftedCount,
     Notification,
     Page,
-    Refusal,
+    PageLink,
     Reported,
+    SaidProblem,
     SkippedRedrive,
     SuppressedAddress,
 )
@@ -32,11 +34,11 @@ LARGEST_BATCH = 500
 LARGEST_BODY = 240 * 1024
 """Bytes of one batch: a server takes 256 KiB unless `http.max_body_bytes` says otherwise."""
 LARGEST_ANSWER = 8 * 1024 * 1024
+_NO_KEY = '"'
 _LARGEST_EXPORT = 1024 * 1024 * 1024
 _LONG_WORK_SECONDS = 300.0
 """An export, an erasure and a redrive read whole tables before they answer."""
-_NOT_FOUND, _CONFLICT = frozenset({404}), frozenset({409})
-_TOO_LARGE, _NONE_ACCEPTED = 413, 422
+_NOT_FOUND, _CONFLICT, _NONE_ACCEPTED = frozenset({404}), frozenset({409}), frozenset({422})
 
 
 Answered = TypeVar("Answered")
@@ -47,6 +49,9 @@ _cancelled = msgspec.json.Decoder(Cancelled).decode
 _removed = msgspec.json.Decoder(LiftedCount).decode
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 _lines = msgspec.json.Decoder(dict[str, Any]).decode_lines
+_held = msgspec.json.Decoder(KeptPreferences).decode
+_link = msgspec.json.Decoder(PageLink).decode
+_problem = msgspec.json.Decoder(SaidProblem).decode
 
 
 class Item(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
@@ -128,32 +133,28 @@ def send(item: Item, key: str) -> ApiRequest[Accepted]:
         method="POST",
         path=f"{_NOTIFICATIONS}/send",
         body=msgspec.json.encode(msgspec.structs.replace(item, idempotency_key=None)),
-        headers={"Idempotency-Key": key},
+        headers=key_header(key),
         read=_accepted,
         key=key,
     )
 
 
+def key_header(key: str) -> dict[str, str]:
+    """The header of a key; one that no header can carry goes as a key that Carillon refuses in its own words."""
+    return {"Idempotency-Key": key if key.isascii() and key.isprintable() else _NO_KEY}
+
+
 def send_many(items: Sequence[Item], key: str) -> ApiRequest[list[ItemAnswer]]:
     """One answer for each item, also where none is accepted; an item without a key gets one of the batch's key."""
-    # Of several items nobody knows which is too large; one alone is refused for good.
-    alone = {_TOO_LARGE} if len(items) == 1 else set()
     return ApiRequest(
         method="POST",
         path=f"{_NOTIFICATIONS}/batch",
         body=msgspec.json.encode({"notifications": items}),
         headers={"Idempotency-Key": key},
-        read=_answers,
+        read=lambda answer: msgspec.json.decode(answer.body, type=BatchAnswer).results,
         key=key,
-        understood=frozenset({_NONE_ACCEPTED, *alone}),
+        understood=_NONE_ACCEPTED,
     )
-
-
-def _answers(answer: ApiAnswer) -> list[ItemAnswer]:
-    if answer.status == _TOO_LARGE:
-        said = "the notification is larger than the server takes: http.max_body_bytes, or the limit of a proxy"
-        return [ItemAnswer(index=0, status="rejected", error=Refusal("PAYLOAD_TOO_LARGE", said))]
-    return msgspec.json.decode(answer.body, type=BatchAnswer).results
 
 
 def get(notification_id: str, *, attempts: bool) -> ApiRequest[Notification | None]:
@@ -178,7 +179,7 @@ def cancel(notification_id: str) -> ApiRequest[int]:
     return ApiRequest(
         method="POST",
         path=f"{_NOTIFICATIONS}/{quote(notification_id, safe='')}/cancel",
-        read=lambda answer: 0 if answer.status in _CONFLICT else _cancelled(answer.body).cancelled,
+        read=lambda answer: 0 if _said(answer, _CONFLICT) else _cancelled(answer.body).cancelled,
         understood=_CONFLICT,
     )
 
@@ -214,8 +215,13 @@ def prefer(user_id: str, tenant_id: str | None, wishes: Mapping[str, Any]) -> Ap
         method="PUT" if wishes.pop("replace", False) else "PATCH",
         path=_preferences(user_id, tenant_id),
         body=msgspec.json.encode(under_api_names(wishes)),
-        read=lambda _answer: None,
+        read=_changed,
     )
+
+
+def _changed(answer: ApiAnswer) -> None:
+    """Only Carillon's own answer says that the preferences were changed: a redirection changes nothing."""
+    _held(answer.body)
 
 
 def preferences(user_id: str, tenant_id: str | None) -> ApiRequest[dict[str, Any]]:
@@ -232,7 +238,7 @@ def preference_link(user_id: str, tenant_id: str | None) -> ApiRequest[str]:
     return ApiRequest(
         method="POST",
         path=f"/api/v1/people/{_in_path(user_id)}/preference-link{_query(tenantId=tenant_id)}",
-        read=lambda answer: str(msgspec.json.decode(answer.body)["url"]),
+        read=lambda answer: _link(answer.body).url,
     )
 
 
@@ -284,7 +290,7 @@ def lift_suppression(channel: str, address: str, tenant_id: str | None) -> ApiRe
     return ApiRequest(
         method="DELETE",
         path=f"{_SUPPRESSIONS}{_query(channel=channel, address=address, tenantId=tenant_id)}",
-        read=lambda answer: answer.status not in _NOT_FOUND and _removed(answer.body).removed > 0,
+        read=lambda answer: not _said(answer, _NOT_FOUND) and _removed(answer.body).removed > 0,
         understood=_NOT_FOUND,
     )
 
@@ -336,7 +342,7 @@ def explain(item: Item) -> ApiRequest[Explanation]:
         method="POST",
         path=f"{_NOTIFICATIONS}/explain",
         body=msgspec.json.encode(msgspec.structs.replace(item, idempotency_key=None)),
-        headers={} if item.idempotency_key is None else {"Idempotency-Key": item.idempotency_key},
+        headers={} if item.idempotency_key is None else key_header(item.idempotency_key),
         read=lambda answer: msgspec.json.decode(answer.body, type=Explanation),
     )
 
@@ -347,7 +353,15 @@ def _accepted(answer: ApiAnswer) -> Accepted:
 
 
 def _found(answer: ApiAnswer) -> Notification | None:
-    return None if answer.status in _NOT_FOUND else msgspec.json.decode(answer.body, type=Notification)
+    return None if _said(answer, _NOT_FOUND) else msgspec.json.decode(answer.body, type=Notification)
+
+
+def _said(answer: ApiAnswer, statuses: frozenset[int]) -> bool:
+    """Whether Carillon answers with such a status; raises DecodeError where somebody else does, such as a proxy."""
+    if answer.status not in statuses:
+        return False
+    _problem(answer.body)
+    return True
 
 
 def _camel(name: str) -> str:

@@ -1,5 +1,6 @@
 """What a process serves over HTTP: every endpoint of its parts, or the health checks, or only the two probes."""
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -92,6 +93,8 @@ class Listener(Part):
         settings = self._process.settings
         where = WebSettings(
             body_limit=settings.http.max_body_bytes,
+            # The host alone calls, and nobody would ask again for it.
+            max_in_flight=sys.maxsize,
             caller=Caller(actor, service=actor),
             docs=False,
             observe=self._process.observe,

@@ -16,7 +16,7 @@ from carillon.ledger.sqlite.ledger import SqliteLedger
 
 Ledger: TypeAlias = PostgresLedger | SqliteLedger
 
-_SQLITE = "sqlite:///"
+SQLITE = "sqlite:///"
 _OTHERS = 0o077
 _POSTGRES = ("postgresql://", "postgres://")
 
@@ -46,7 +46,7 @@ async def open_ledger(
         "parts": parts,
         "seals": seals,
     }
-    if url.startswith(_SQLITE):
+    if url.startswith(SQLITE):
         return await SqliteLedger.open(file_of(url), **shared)
     if url.startswith(_POSTGRES):
         return await PostgresLedger.open(url, **shared, allow_unsafe=allow_unsafe, rules=rules)
@@ -56,7 +56,7 @@ async def open_ledger(
 
 def file_of(url: str) -> str:
     """The path in a SQLite URL; ConfigurationError where there is none."""
-    path = unquote(url.removeprefix(_SQLITE).partition("?")[0])
+    path = unquote(url.removeprefix(SQLITE).partition("?")[0])
     if not path:
         raise ConfigurationError("the database URL names no file; write sqlite:///carillon.db")
     return path
@@ -64,12 +64,12 @@ def file_of(url: str) -> str:
 
 def address_file(url: str) -> Path | None:
     """The file beside a SQLite ledger in which a process leaves its address; none beside a server's ledger."""
-    return Path(f"{file_of(url)}-url") if url.startswith(_SQLITE) else None
+    return Path(f"{file_of(url)}-url") if url.startswith(SQLITE) else None
 
 
 def seen_by_others(url: str) -> str | None:
     """What to do about a SQLite file, made by another program or an older release, that others can read."""
-    if not url.startswith(_SQLITE):
+    if not url.startswith(SQLITE):
         return None
     path = Path(file_of(url))
     for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):

@@ -33,7 +33,7 @@ class Command(BaseCommand):
         try:
             client = Client(url, token=getattr(settings, "CARILLON_TOKEN", None))
         except ValueError as error:
-            raise CommandError(f"settings.CARILLON_URL: {error}") from None
+            raise CommandError(f"settings.CARILLON_URL and CARILLON_TOKEN: {error}") from None
         with client:
             relay = OutboxRelay(DjangoStore(options["database"]), client)
             if options["once"]:
