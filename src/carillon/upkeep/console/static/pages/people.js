@@ -262,6 +262,6 @@ async function erase(id, query, state) {
       done.suppressionsKept ? h("p", { class: "quiet", text: `${many(done.suppressionsKept, "suppressed address stays", "suppressed addresses stay")} suppressed, under a hash.` }) : null,
     );
   } catch (error) {
-    fill(state, h("p", { class: "bad", text: `Not finished: ${error.message} Erase again: it goes on where it was.` }));
+    fill(state, h("p", { class: "bad", text: `Not finished: ${sentence(error.message)} Erase again: it goes on where it was.` }));
   }
 }
