@@ -1,5 +1,6 @@
 """Endpoints on their page and on the first: how each does, enabling, disabling by hand, and replaying."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,25 @@ async def test_an_endpoint_that_is_down_is_shown_and_enabled(console: Console, p
     (done, *_) = (await console.ask("GET", "/api/v1/admin/audit"))["items"]
     assert (done["action"], done["subject"]) == ("enable_endpoint", f"webhook@{endpoint}")
     assert done["reason"] == "its owner has restarted it"
+
+
+@pytest.mark.req("P-1241")
+async def test_how_often_a_failure_came_can_be_read_on_a_phone(console: Console, program: Program) -> None:
+    endpoint = f"127.0.0.1:{free_port()}"
+    for _ in range(3):
+        await console.send("webhook", recipient=f"http://{endpoint}/hook")
+    await program.until("breaker_changed", lambda line: line.get("endpoint") == endpoint and line["after"] == "open")
+    page = await console.open(size=PHONE)
+    why = page.get_by_role("table", name="Recent events").locator("td[data-name=why]", has_text=endpoint)
+    often = why.get_by_text(re.compile(r"^\d+ times$"))
+    await expect(often).to_be_visible()
+    # In a column of its own beside the error it was as wide as two letters.
+    lines = """one => {
+        const range = document.createRange();
+        range.selectNodeContents(one);
+        return range.getClientRects().length;
+    }"""
+    assert await often.evaluate(lines) <= 2
 
 
 @pytest.mark.req("P-501")

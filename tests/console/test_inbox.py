@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.async_api import Browser, BrowserContext, Locator, Page, Route, expect
 
 from tests.support.browser import new_tab
 from tests.support.process import Program
@@ -45,6 +45,10 @@ CONTRAST = """element => {
   const [a, b] = [light(scale(getComputedStyle(element).color)), light(back)].sort((x, y) => y - x);
   return (a + 0.05) / (b + 0.05);
 }"""
+
+# As another window of the same person does.
+WRITE = """([user, what, body]) => fetch(`/notifications/${user}/${what}`, {
+    method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(body)})"""
 
 
 class Desk:
@@ -218,13 +222,11 @@ async def test_more_is_loaded_when_asked_for(desk: Desk) -> None:
 async def test_what_was_loaded_of_the_archive_stays(desk: Desk) -> None:
     user = person()
     await desk.send(user, *({"title": f"Number {number}", "body": "…"} for number in range(45)))
-    write = """([user, what, body]) => fetch(`/notifications/${user}/${what}`, {
-        method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(body)})"""
     async with desk.page(user) as page:
         inbox = listed(page)
         await expect(inbox.locator("li")).to_have_count(20)
         for what in ("read", "archive"):
-            await page.evaluate(write, [user, what, {}])
+            await page.evaluate(WRITE, [user, what, {}])
         await expect(inbox).to_contain_text("You are all caught up")
         await inbox.get_by_role("tab", name="Archive").click()
         await inbox.locator("button.more").click()
@@ -233,13 +235,43 @@ async def test_what_was_loaded_of_the_archive_stays(desk: Desk) -> None:
         newest = await inbox.locator("li").first.get_attribute("data-id")
         async with page.expect_response("**/unread*") as told:
             # Another window of theirs.
-            await page.evaluate(write, [user, "read", {"notification_ids": [newest], "read": False}])
+            await page.evaluate(WRITE, [user, "read", {"notification_ids": [newest], "read": False}])
         await (await told.value).finished()
         await expect(inbox.locator("li.unread")).to_have_count(1)
         await expect(inbox.locator("li")).to_have_count(40)
         await expect(inbox.locator("li").last).to_have_attribute("data-id", str(oldest))
         await inbox.locator("button.more").click()
         await expect(inbox.locator("li")).to_have_count(45)
+
+
+@pytest.mark.req("P-1240")
+async def test_a_page_of_the_archive_that_comes_late_is_shown(desk: Desk) -> None:
+    """Something changes in another window while the next page is asked for."""
+    user = person()
+    await desk.send(user, *({"title": f"Number {number}", "body": "…"} for number in range(25)))
+    async with desk.page(user) as page:
+        inbox, let = listed(page), asyncio.Event()
+
+        async def late(route: Route) -> None:
+            answer = await route.fetch()
+            await let.wait()
+            await route.fulfill(response=answer)
+
+        await expect(inbox.locator("li")).to_have_count(20)
+        for what in ("read", "archive"):
+            await page.evaluate(WRITE, [user, what, {}])
+        await expect(inbox).to_contain_text("You are all caught up")
+        await inbox.get_by_role("tab", name="Archive").click()
+        await expect(inbox.locator("li")).to_have_count(20)
+        newest = await inbox.locator("li").first.get_attribute("data-id")
+        await page.route("**/notifications/*before=*", late)
+        await inbox.locator("button.more").click()
+        await page.evaluate(WRITE, [user, "read", {"notification_ids": [newest], "read": False}])
+        await expect(inbox.locator("li.unread")).to_have_count(1)
+        let.set()
+        await expect(inbox.locator("li")).to_have_count(25)
+        await expect(inbox.locator("li.unread")).to_have_count(1)
+        await expect(inbox.locator("button.more")).to_have_count(0)
 
 
 async def test_without_a_connection_it_says_so_and_comes_back(desk: Desk) -> None:

@@ -268,7 +268,27 @@ async def test_a_server_with_too_much_to_do_makes_a_page_old(console: Console) -
     said = {"error": {"code": "TOO_MANY_REQUESTS", "message": "too many requests at once"}}
     url = re.compile(r"api/v1/suppressions\?")
     await page.route(url, lambda route: route.fulfill(status=429, json=said))
-    await expect(page.locator("#old")).to_contain_text("too many requests at once. What you see is from")
+    await expect(page.locator("#old")).to_contain_text("Too many requests at once. What you see is from")
+    await page.unroute(url)
+    await expect(page.locator("#old")).to_be_hidden()
+    page = await console.open()
+    await page.route("**/api/v1/console/overview", lambda route: route.fulfill(status=429, json=said))
+    await console.send("push")
+    await expect(page.get_by_label("Verdict")).to_contain_text("Too many requests at once.")
+    await page.unroute("**/api/v1/console/overview")
+    # The browser reports every refused request by itself.
+    console.complaints.clear()
+
+
+@pytest.mark.req("P-1247")
+async def test_a_stream_that_is_refused_says_why(console: Console) -> None:
+    page = await console.open("suppressions")
+    await expect(page.locator("#live")).to_have_text("live")
+    said = {"error": {"code": "TOO_MANY_REQUESTS", "message": "too many requests at once"}}
+    url = "**/api/v1/console/live"
+    await page.route(url, lambda route: route.fulfill(status=429, json=said))
+    await page.reload()
+    await expect(page.locator("#old")).to_contain_text("Too many requests at once. What you see is from")
     await page.unroute(url)
     await expect(page.locator("#old")).to_be_hidden()
     # The browser reports every refused request by itself.

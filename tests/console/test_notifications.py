@@ -238,6 +238,32 @@ async def test_a_chain_is_told_in_its_order_and_a_mail_as_it_looks(console: Cons
     await expect(letter.locator("a[href='https://example.org/start']")).to_be_visible()
 
 
+@pytest.mark.req("P-1244")
+async def test_why_asks_about_a_chain_as_about_a_chain(console: Console) -> None:
+    user = uuid.uuid4().hex
+    await console.ask("PATCH", f"/api/v1/preferences/user/{user}", {"contacts": {"email": "ada@example.org"}})
+    body = {"templateKey": "welcome", "userId": user, "data": {"name": "Ada", "link": "https://example.org/start"}}
+    chain = {"channels": ["push", "inApp", "email"], "until": "read", "after": "10m"}
+    sent = await console.ask("POST", "/api/v1/notifications/send", body | chain)
+    page = await console.open(f"notifications/{sent['notificationId']}")
+    await page.get_by_role("button", name="Explain").click()
+    # A channel without an address ends a request for all of them, and is left out of a chain.
+    await expect(page.get_by_text("The same request now:")).to_contain_text("queued")
+    gates = page.get_by_role("list", name="Gates")
+    await expect(gates.locator("li", has_text="Chain")).to_contain_text("inApp, then email, until it is read")
+    await expect(gates).not_to_contain_text("routeId")
+
+
+@pytest.mark.req("P-1246")
+async def test_a_long_dialog_begins_with_its_beginning(console: Console) -> None:
+    sent = await console.send("email")
+    page = await console.open(f"notifications/{sent}", size=PHONE)
+    await page.get_by_role("button", name="Raw JSON").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.get_by_role("button", name="Copy")).to_be_focused()
+    await expect(dialog.get_by_role("heading")).to_be_in_viewport()
+
+
 async def test_what_waits_can_be_cancelled(console: Console) -> None:
     sent = await console.send("email", scheduledFor="2999-01-01T00:00:00Z")
     page = await console.open(f"notifications/{sent}")
@@ -277,7 +303,7 @@ async def test_those_chosen_are_cancelled_after_a_count(console: Console) -> Non
     assert (await console.ask("GET", f"/api/v1/notifications?userId={user}&status=queued"))["totalCount"] == 1
 
 
-@pytest.mark.req("P-543")
+@pytest.mark.req("P-543", "P-1245")
 async def test_all_that_match_only_where_the_filters_say_so(console: Console) -> None:
     user = uuid.uuid4().hex
     for _ in range(2):
@@ -286,7 +312,11 @@ async def test_all_that_match_only_where_the_filters_say_so(console: Console) ->
     await expect(page.get_by_role("table", name="Notifications").locator("tbody tr")).to_have_count(2)
     # Cancelling does not know the free text: it would touch more than is shown.
     await expect(page.locator("#bulk-cancel")).to_have_count(0)
-    await page.goto(f"{console.address}/console#/notifications?status=queued&userId={user}")
+    # The API does not cancel everything that waits, whoever it is for.
+    page = await console.open("notifications?status=queued")
+    await expect(page.get_by_role("button", name="CSV")).to_be_visible()
+    await expect(page.locator("#bulk-cancel")).to_have_count(0)
+    page = await console.open(f"notifications?status=queued&userId={user}")
     await page.get_by_role("button", name="Cancel all that match").click()
     await expect(page.get_by_role("dialog", name="Cancel 2 notifications?")).to_be_visible()
     await page.get_by_role("button", name="Cancel them").click()

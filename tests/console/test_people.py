@@ -24,6 +24,7 @@ throttle = "3 in 1h"
 keys = ["a key of the tests that is long enough for a link"]
 """
 OVERRIDE = {"X-Admin-Override": "true"}
+LEADS = "all => all.map((one) => one.getAttribute('href')).toSorted()"
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +127,39 @@ async def test_a_person_of_one_tenant_is_not_the_one_of_another(console: Console
     await listed.get_by_role("link").click()
     await page.get_by_role("link", name=who).click()
     await expect(page.locator(".head")).to_contain_text("of acme")
+
+
+@pytest.mark.req("P-1242")
+async def test_a_person_without_a_tenant_is_not_the_one_of_a_tenant(console: Console) -> None:
+    who = f"twin-{uuid.uuid4().hex[:8]}"
+    await console.send(user=who, recipient=f"{who}@nobody.example")
+    await asyncio.gather(*(console.send(user=who, recipient=f"{who}@acme.example", tenantId="acme") for _ in range(21)))
+    await console.send(user=who, recipient=f"{who}@globex.example", tenantId="globex")
+    page = await console.open(f"people/{who}")
+    addresses = page.get_by_role("table", name="Addresses and devices").locator("tbody tr")
+    await expect(addresses).to_have_count(1)
+    await expect(addresses).to_contain_text(f"{who}@nobody.example")
+    await expect(page.get_by_role("table", name="Notifications").locator("tbody tr")).to_have_count(1)
+    page = await console.open(f"people?who={who}")
+    found = page.get_by_role("table", name="People").locator("tbody tr")
+    await expect(found).to_have_count(3)
+    assert await found.get_by_role("link").evaluate_all(LEADS) == [
+        f"#/people/{who}",
+        f"#/people/{who}?tenant=acme",
+        f"#/people/{who}?tenant=globex",
+    ]
+
+
+@pytest.mark.req("P-1242")
+async def test_who_has_preferences_is_found_beside_the_same_id_of_a_tenant(console: Console) -> None:
+    who = f"twin-{uuid.uuid4().hex[:8]}"
+    await console.ask("PATCH", f"/api/v1/preferences/user/{who}", {"timeZone": "Europe/Berlin"})
+    await console.send(user=who, tenantId="acme")
+    page = await console.open(f"people?who={who}")
+    found = page.get_by_role("table", name="People").locator("tbody tr")
+    await expect(found).to_have_count(2)
+    leads = await found.get_by_role("link").evaluate_all(LEADS)
+    assert leads == [f"#/people/{who}", f"#/people/{who}?tenant=acme"]
 
 
 @pytest.mark.req("P-511")

@@ -139,6 +139,16 @@ async def test_what_is_wrong_is_said_beside_the_form(console: Console) -> None:
     await expect(page.get_by_role("alert")).to_have_count(0)
 
 
+@pytest.mark.req("P-1246")
+async def test_the_verdict_stands_below_the_bar_of_a_phone(console: Console) -> None:
+    page = await console.open(asked(**FEW, outages=BOTH), size=PHONE)
+    await page.get_by_role("button", name="Rehearse").click()
+    heading = page.get_by_role("heading", name="dead letters")
+    await expect(heading).to_be_visible(timeout=PATIENT)
+    bar = await page.locator(".side").evaluate("one => one.getBoundingClientRect().bottom")
+    assert await heading.evaluate("one => one.getBoundingClientRect().top") >= bar
+
+
 @NEEDS_AXE
 @pytest.mark.parametrize(
     ("scheme", "size"), [("light", (1440, 900)), ("dark", (1440, 900)), ("light", PHONE), ("dark", PHONE)]

@@ -83,6 +83,16 @@ async def test_a_word_to_somebody(console: Console) -> None:
     await until(told, timeout=30, what="a bell in the inbox")
 
 
+@pytest.mark.req("P-1243")
+async def test_who_is_away_makes_no_verdict(console: Console, sse: SseStand) -> None:
+    away = [await sse.tell(uuid.uuid4().hex) for _ in range(6)]
+    for told in away:
+        await sse.until_row(told, status="not_pushed", last_error="not connected")
+    assert (await console.ask("GET", "/api/v1/console/overview"))["attention"]["notes"] == []
+    page = await console.open()
+    await expect(page.get_by_label("Verdict")).to_contain_text("Nothing needs attention")
+
+
 @pytest.mark.req("P-623")
 async def test_reading_along_waits_for_heartbeats_as_they_are_configured(console: Console) -> None:
     user = uuid.uuid4().hex

@@ -313,6 +313,19 @@ def test_an_alarm_fires_within_two_minutes_of_its_fault_and_not_before(
     assert complaints(tmp_path, process.timeline, calm_until=CALM - STEP, fired=fired, only=name) == ""
 
 
+@pytest.mark.req("P-1243")
+def test_no_alarm_fires_for_who_is_not_connected(
+    loop: asyncio.AbstractEventLoop, calm: Timeline, tmp_path: Path
+) -> None:
+    def away(process: Process, second: int) -> None:
+        said = {} if second % 10 == 0 else {"outcome": "throttled", "verdict": "defer", "classification": "throttled"}
+        process.attempt(channel="sse", provider="sse", **said)
+
+    process, name = Process(loop, calm), "CarillonProviderFails"
+    process.live(CALM + WITHIN + STEP, away)
+    assert complaints(tmp_path, process.timeline, calm_until=CALM + WITHIN, only=name) == ""
+
+
 def test_the_calm_that_is_shared_is_the_calm_that_a_process_exports(
     loop: asyncio.AbstractEventLoop, calm: Timeline
 ) -> None:

@@ -24,6 +24,8 @@ SAID = {
     ("outcome", "accepted"),
     ("outcome", "sent"),
     ("outcome", "delayed"),
+    ("outcome", "throttled"),
+    ("provider", "sse"),
     ("after", State.OPEN.value),
     ("place", "main"),
     ("place", "failed"),

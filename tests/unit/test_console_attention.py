@@ -5,7 +5,16 @@ import pytest
 from carillon.domain.breaker import State
 from carillon.upkeep.api.pauses import PauseView
 from carillon.upkeep.api.targets import TargetInfo
-from carillon.upkeep.console.attention import Attention, Counts, Failing, LaneView, Seen, attention, failing
+from carillon.upkeep.console.attention import (
+    Attention,
+    Counts,
+    Failing,
+    LaneView,
+    Seen,
+    attention,
+    failing,
+    newest_errors,
+)
 
 pytestmark = pytest.mark.req("P-980")
 
@@ -94,6 +103,20 @@ def test_a_failing_provider_is_named_once_with_its_breaker() -> None:
     assert said(waits, **seen) == [
         ("bad", f"{text}; its breaker is half open", "notifications?status=queued&channel=sms")
     ]
+
+
+@pytest.mark.req("P-1243")
+def test_who_is_not_connected_is_no_failure_of_the_stream() -> None:
+    away = {"channel": "sse", "provider": "sse", "outcome": "throttled", "error": "not connected", "started_at": 1000.0}
+    here = away | {"outcome": "sent", "error": None}
+    fails = away | {"outcome": "unavailable", "error": "no live connection accepted the notification"}
+    assert failing([away] * 95 + [here] * 5, 2.0) == []
+    (found,) = failing([away] * 90 + [here] * 5 + [fails] * 5 + [away], 2.0)
+    assert (found.calls, found.failed, found.error) == (10, 5, fails["error"])
+    assert newest_errors([fails, away]) == {"sse": fails["error"]}
+    # Where the settings count it as a failure, it is one.
+    (found,) = failing([away | {"outcome": "unavailable"}] * 5, 2.0)
+    assert found.error == "not connected"
 
 
 @pytest.mark.req("P-1024")

@@ -9,6 +9,9 @@ import msgspec
 
 from carillon.domain.claims import Claim
 
+NOT_CONNECTED = "not connected"
+"""The error of a notification for a person whom no stream reaches."""
+
 
 def log_of(tenant_id: str | None, user_id: str) -> str:
     """The name of a person's log, which includes the tenant; the separator cannot occur in a user id."""

@@ -12,7 +12,7 @@ from carillon.coalesce import Coalescer
 from carillon.domain.claims import Claim, Dispatch
 from carillon.domain.errors import LedgerUnavailable, Overloaded
 from carillon.domain.outcomes import STOPPING, Outcome, Sent, Throttled, Unavailable
-from carillon.domain.streams import Entry, Presence, StreamLedger, log_of_claim
+from carillon.domain.streams import NOT_CONNECTED, Entry, Presence, StreamLedger, log_of_claim
 from carillon.live.hub import HERE, Confirmation, Hub
 from carillon.live.relay import ReplicaRelay
 from carillon.live.turns import LogTurns, Turn
@@ -149,8 +149,8 @@ class SseProvider:
         if self._live.hub.closing:
             return Throttled("this replica is stopping", 0.0, STOPPING)
         if self._settings.offline == "fail":
-            return Unavailable("not connected", "offline")
-        return Throttled("not connected", retry_after=self._settings.hold_seconds)
+            return Unavailable(NOT_CONNECTED, "offline")
+        return Throttled(NOT_CONNECTED, retry_after=self._settings.hold_seconds)
 
     def _unconfirmed(self, log: str) -> Outcome:
         """The outcome without a confirmation: a reader did not take it, or its replica does not answer."""

@@ -107,10 +107,12 @@ export class Inbox extends EventTarget {
 
   /** Load the next page of the inbox, or of its archive. */
   async loadMore({ archived = false } = {}) {
-    const held = archived ? this.archived : this;
+    const asked = archived ? this.archived : this;
     // What was archived here before the archive was loaded says nothing about where its first page ends.
-    const last = held.loaded ? held.notifications.findLast((one) => one.seq) : null;
+    const last = asked.loaded ? asked.notifications.findLast((one) => one.seq) : null;
     const page = await this._page({ archived, ...(last ? { before: last.seq } : {}) });
+    // The archive may have been loaded anew meanwhile.
+    const held = archived ? this.archived : this;
     const known = new Set(held.notifications.map((one) => one.notification_id));
     held.notifications.push(...page.notifications.filter((one) => !known.has(one.notification_id)));
     held.notifications.sort(newestFirst);

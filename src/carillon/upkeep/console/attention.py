@@ -9,6 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from carillon.domain.breaker import State
+from carillon.domain.streams import NOT_CONNECTED
 from carillon.domain.targets import TargetView
 from carillon.upkeep.api.pauses import PauseView, pause_views
 from carillon.upkeep.api.targets import TargetInfo, target_infos
@@ -168,7 +169,8 @@ def failing(recent: Sequence[Row], now: float) -> list[Failing]:
     seconds = FAILING_SECONDS if len(recent) < NEWEST_CALLS else round(max(1.0, covered), 1)
     calls: dict[tuple[str, str], list[Row]] = {}
     for row in lately:
-        calls.setdefault((row["channel"], row["provider"]), []).append(row)
+        if not _waits_for_person(row):
+            calls.setdefault((row["channel"], row["provider"]), []).append(row)
     found = [
         _judged(channel, provider, rows, seconds)
         for (channel, provider), rows in calls.items()
@@ -179,7 +181,7 @@ def failing(recent: Sequence[Row], now: float) -> list[Failing]:
 
 def newest_errors(recent: Sequence[Row]) -> dict[str, str]:
     """The newest error of each provider; `recent` are the newest calls, oldest first."""
-    return {row["provider"]: row["error"] for row in recent if row["error"]}
+    return {row["provider"]: row["error"] for row in recent if row["error"] and not _waits_for_person(row)}
 
 
 def _judged(channel: str, provider: str, rows: Sequence[Row], seconds: float) -> Failing:
@@ -195,6 +197,11 @@ def _judged(channel: str, provider: str, rows: Sequence[Row], seconds: float) ->
         outcome=bad[-1]["outcome"],
         text=f"{channel} fails: {share} of {len(rows):,} calls to {provider} in {_span(seconds)}",
     )
+
+
+def _waits_for_person(row: Row) -> bool:
+    """A stream holds what is for a person who is away: that is no failure of any call."""
+    return (row["outcome"], row["error"]) == ("throttled", NOT_CONNECTED)
 
 
 def _bad(rows: Sequence[Row]) -> list[Row]:

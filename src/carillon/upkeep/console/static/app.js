@@ -136,8 +136,8 @@ function old(trouble) {
   place.hidden = trouble === null || main.dataset.state !== "shown";
   if (place.hidden) return;
   const { problem, since } = trouble;
-  const why = { 0: "Carillon does not answer", 401: "Your token is no longer accepted" }[problem.status] ?? problem.message.replace(/\.$/, "");
-  const said = `${why}. What you see is from ${moment(since)} or before.`;
+  const why = { 0: "Carillon does not answer", 401: "Your token is no longer accepted" }[problem.status] ?? problem.message;
+  const said = `${sentence(why)} What you see is from ${moment(since)} or before.`;
   if (place.firstChild?.textContent === said) return;
   fill(place, h("span", { text: said }), problem.status === 401 ? h("button", { type: "button", text: "Sign in again", onclick: () => login() }) : null);
 }

@@ -114,7 +114,7 @@ export async function follow(path, tell, state, signal, silence = SILENCE_MS) {
     };
     try {
       const answer = await fetch(path, { headers: headers(), signal: AbortSignal.any([signal, silent.signal]) });
-      if (!answer.ok || !answer.body) throw refused(answer.status, null);
+      if (!answer.ok || !answer.body) throw refused(answer.status, await answer.json().catch(() => null));
       state("live");
       heard(path, null);
       wait = 500;

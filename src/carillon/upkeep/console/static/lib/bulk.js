@@ -17,7 +17,8 @@ const REDRIVEN_BY = ["templateKey", "channel", "tenantId"];
 export function fitting(asked) {
   const given = Object.keys(asked).filter((name) => asked[name] && name !== "status");
   return {
-    cancel: asked.status === "queued" && given.every((name) => CANCELLED_BY.includes(name)),
+    // The API cancels nothing without a filter.
+    cancel: asked.status === "queued" && given.length > 0 && given.every((name) => CANCELLED_BY.includes(name)),
     redrive: asked.status === "failed" && given.every((name) => REDRIVEN_BY.includes(name)),
   };
 }

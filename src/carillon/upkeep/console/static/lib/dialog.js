@@ -41,5 +41,7 @@ function open(title, ...content) {
     (stood?.isConnected ? stood : stood?.id && document.getElementById(stood.id))?.focus?.({ preventScroll: true });
   });
   box.showModal();
+  // The focus is on the first button, which stands below what is shown.
+  box.scrollTop = 0;
   return box;
 }

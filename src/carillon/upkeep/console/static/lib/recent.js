@@ -25,7 +25,8 @@ function place(one, pages) {
 
 /** Why, and how often if it came more than once. */
 function again(one) {
-  return one.times > 1 ? [why(one), " ", h("span", { class: "quiet", text: `${number(one.times)} times` })] : why(one);
+  // One element: on a phone each one of a cell has a column.
+  return one.times > 1 ? h("span", {}, why(one), " ", h("span", { class: "quiet", text: `${number(one.times)} times` })) : why(one);
 }
 
 function why(one) {

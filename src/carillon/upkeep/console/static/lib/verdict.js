@@ -1,6 +1,7 @@
 /** The verdict: what the server says needs attention, the worst first, each sentence with a link to its cause. */
 
 import { h } from "./dom.js";
+import { sentence } from "./format.js";
 
 /**
  * The card with the worst as its heading and the rest below.
@@ -18,7 +19,7 @@ export function verdict(attention, pages) {
 /** The card where the server or its ledger cannot be asked: nothing about the notifications is known. */
 export function unknown(error) {
   return h("section", { class: "card human needed", "aria-label": "Verdict" },
-    h("h2", { text: error.status === 503 ? "The ledger does not answer" : error.status ? error.message : "Carillon does not answer" }),
+    h("h2", { text: error.status === 503 ? "The ledger does not answer" : error.status ? sentence(error.message) : "Carillon does not answer" }),
     h("p", { text: "How notifications fare is not known; the numbers below are old." }));
 }
 

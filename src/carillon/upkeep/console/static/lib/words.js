@@ -16,7 +16,7 @@ const GATES = {
 };
 const STEPS = {
   mode: "How", channel: "Channel", preferences: "Preferences", category: "Category", recipient: "Recipient", suppression: "Suppressions", locale: "Language", template: "Template", render: "Message",
-  idempotency: "Repeat", lane: "Lane", policy: "Attempts", timing: "Time", quiet_hours: "Quiet hours", throttle: "Throttle", digest: "Digest", expiry: "Expiry", tenant: "Tenant", attachments: "Attachments", providers: "Providers", breaker: "Breaker",
+  idempotency: "Repeat", lane: "Lane", policy: "Attempts", timing: "Time", quiet_hours: "Quiet hours", throttle: "Throttle", digest: "Digest", expiry: "Expiry", tenant: "Tenant", attachments: "Attachments", providers: "Providers", breaker: "Breaker", reached: "Chain",
 };
 
 /** The outcome of an attempt and what followed. */
@@ -44,6 +44,7 @@ function lines(step) {
     case "render": return [detail.subject, detail.text].filter(Boolean);
     case "suppression": return [detail.suppressed ? `suppressed: ${detail.kind ?? detail.reason ?? "yes"}` : "the address is not suppressed"];
     case "lane": return [`${detail.lane}, within ${span(detail.maxLatencySeconds)}`];
+    case "reached": return detail.chain ? [`${detail.chain.map((one) => one.channel).join(", then ")}, until it is ${detail.until}`] : pairs(detail);
     case "idempotency": return [detail.key ? `the key ${detail.key}` : "no key was given"];
     default: return pairs(detail);
   }

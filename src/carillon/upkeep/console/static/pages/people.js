@@ -10,6 +10,8 @@ import { whereIs } from "../lib/pages.js";
 import { chosen, wishes } from "../lib/person-wishes.js";
 
 const NEWEST = 20;
+/** Among so many of the newest notifications a person is looked for. */
+const MOST = 100;
 
 /**
  * @param {HTMLElement} main
@@ -58,15 +60,18 @@ function search(main, shell) {
 
 /** Whom the text names: as an id, and as an address that notifications went to. */
 async function matches(who, tenant) {
-  const query = { pageSize: 100, count: "capped" };
+  const query = { pageSize: MOST, tenantId: tenant, count: "capped" };
   const [own, sent, byId] = await Promise.all([
     ask(`/api/v1/people/${encodeURIComponent(who)}`, { query: { tenantId: tenant } }),
-    ask("/api/v1/notifications", { query: { ...query, tenantId: tenant, recipient: who } }),
-    ask("/api/v1/notifications", { query: { pageSize: 1, tenantId: tenant, userId: who, count: "capped" } }),
+    ask("/api/v1/notifications", { query: { ...query, recipient: who } }),
+    ask("/api/v1/notifications", { query: { ...query, userId: who } }),
   ]);
+  // The same id is somebody else in each tenant: an operator who names none finds all of them.
   const people = new Map();
-  if (own.known || byId.items.length) people.set(`${own.tenantId ?? byId.items[0]?.tenantId ?? ""} ${who}`, [who, own.tenantId ?? byId.items[0]?.tenantId, "by id", byId.items[0]?.createdAt ?? own.preferences.updatedAt]);
-  for (const one of sent.items) if (one.userId) people.set(`${one.tenantId ?? ""} ${one.userId}`, people.get(`${one.tenantId ?? ""} ${one.userId}`) ?? [one.userId, one.tenantId, "by address", one.createdAt]);
+  const found = (id, of, how, at) => { if (!people.has(`${of ?? ""} ${id}`)) people.set(`${of ?? ""} ${id}`, [id, of, how, at]); };
+  for (const one of byId.items) found(who, one.tenantId, "by id", one.createdAt);
+  if (own.known) found(who, own.tenantId, "by id", own.preferences.updatedAt);
+  for (const one of sent.items) if (one.userId) found(one.userId, one.tenantId, "by address", one.createdAt);
   const shown = [...people.values()];
   const anonymous = sent.items.filter((one) => !one.userId).length;
   const more = anonymous
@@ -85,9 +90,10 @@ async function person(main, shell, id, tenant) {
   const again = () => person(main, shell, id, tenant);
   const [who, sent] = await Promise.all([
     ask(`/api/v1/people/${encodeURIComponent(id)}`, { query }),
-    ask("/api/v1/notifications", { query: { userId: id, tenantId: tenant, pageSize: NEWEST, count: "capped" } }),
+    ask("/api/v1/notifications", { query: { userId: id, tenantId: tenant, pageSize: tenant ? NEWEST : MOST, count: "capped" } }),
   ]);
-  const own = sent.items;
+  // Where no tenant is named, an operator is answered with those of every tenant: the same id is somebody else there.
+  const own = sent.items.filter((one) => one.tenantId === who.tenantId).slice(0, NEWEST);
   const addresses = addressesOf(who, own);
   const held = await suppressed(addresses, who.tenantId);
   fill(
@@ -256,6 +262,6 @@ async function erase(id, query, state) {
       done.suppressionsKept ? h("p", { class: "quiet", text: `${many(done.suppressionsKept, "suppressed address stays", "suppressed addresses stay")} suppressed, under a hash.` }) : null,
     );
   } catch (error) {
-    fill(state, h("p", { class: "bad", text: `Not finished: ${error.message} Erase again: it goes on where it was.` }));
+    fill(state, h("p", { class: "bad", text: `Not finished: ${sentence(error.message)} Erase again: it goes on where it was.` }));
   }
 }

@@ -157,7 +157,10 @@ function reasonOf(name, route) {
 function again(one) {
   const { templateKey, userId, tenantId, category, serviceOrigin, data, metadata, priority, isBulk, locale } = one;
   const channels = [...new Set(inOrder(one.routes).map((route) => route.channel))];
-  const to = channels.length > 1 ? { channels } : { channel: one.channel, recipient: one.recipient };
+  const goal = one.routes.find((route) => route.goal)?.goal;
+  // How long each channel of a chain has is not told, and no gate asks.
+  const chained = goal ? { until: goal, after: "10m" } : {};
+  const to = channels.length > 1 ? { channels, ...chained } : { channel: one.channel, recipient: one.recipient };
   return { templateKey, userId, tenantId, category, serviceOrigin, data, metadata, priority, isBulk, locale, ...to };
 }
 
