@@ -113,6 +113,40 @@ def test_a_preview_is_written_for_the_people_of_the_tenant(tmp_path: Path) -> No
     assert carillon(tmp_path, *given, "--tenant", "acme").strip() == "de 05:30 €\xa012,50"
 
 
+@pytest.mark.req("P-1262")
+@pytest.mark.parametrize(
+    ("rule", "french", "austrian", "asked"),
+    [("chain", "en-US €1", "de € 1", "de € 1"), ("default", "en-US €1", "en-US €1", None), ("error", "aa", "de", None)],
+)
+def test_a_preview_is_of_the_template_that_a_send_chooses(
+    tmp_path: Path, rule: str, french: str, austrian: str, asked: str | None
+) -> None:
+    tenants = "".join(f'[tenant.{name}]\ndefault_locale = "{name}"\n' for name in ("fr", "de-AT"))
+    (tmp_path / "c.toml").write_text(f'extends = "local"\n[locale]\non_missing = "{rule}"\n{tenants}')
+    text = "{{ 1|money('EUR') }}"
+    lay(tmp_path / "ours", {f"note/{locale}/email/text.jinja": f"{locale} {text}" for locale in ("aa", "de", "en-US")})
+    given = ("preview", "ours", "note", "--part", "text", "--config", "c.toml")
+    for tenant, expected in (("fr", french), ("de-AT", austrian)):
+        assert carillon(tmp_path, *given, "--tenant", tenant).replace("\xa0", " ").startswith(expected)
+    for locale, shown in (("de-AT", asked), ("fr", None)):
+        said = carillon(tmp_path, *given, "--locale", locale, exit_code=0 if shown else 1)
+        assert (shown or "carillon: note exists for") in said.replace("\xa0", " ")
+
+
+@pytest.mark.req("P-1262")
+def test_a_preview_in_a_region_is_what_a_send_there_is(listo: Listo, tmp_path: Path) -> None:
+    key, text = "cli_region", "{{ 1234.5|money('EUR') }}"
+    for locale in ("de", "en-US"):
+        body = {"templateKey": key, "channel": "email", "locale": locale, "subjectTemplate": "x", "bodyTemplate": text}
+        assert listo.client.call("POST", "/api/v1/templates", body, token("root", role="admin")).status == 201
+        lay(tmp_path / "ours", {f"{key}/{locale}/email/text.jinja": text})
+    for locale in ("de", "de-AT", "en-GB"):
+        sent = listo.sent(key, "email", locale=locale, data={}, headers=token("root", role="admin"))
+        shown = carillon(tmp_path, "preview", "ours", key, "--locale", locale, "--part", "text")
+        story = listo.story(sent, token("root", role="admin"))
+        assert shown.strip() == story["routes"][0]["message"]["text"]
+
+
 @pytest.mark.req("P-1127")
 @pytest.mark.parametrize(("asked", "expected"), [((), "en Eve"), (("--locale", "es-AR"), "es Eva")])
 def test_the_sample_is_that_of_the_template_that_is_sent(

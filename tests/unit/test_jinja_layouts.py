@@ -72,10 +72,14 @@ def test_what_is_set_before_mjml_is_no_part_of_it() -> None:
     "before", ["", "{% set title %}Hi {{ name }}{% endset %}", "{% if n %}{% set a = 1 %}{% endif %}"]
 )
 def test_a_condition_may_stand_around_a_whole_document(before: str) -> None:
-    mjml = "<mjml><mj-body><mj-section><mj-column><mj-text>Hi {{ name }}</mj-text></mj-column></mj-section></mj-body></mjml>"
-    html = f"<!DOCTYPE html><html><head>{STYLE}</head><body><i>Hi {{{{ name }}}}</i></body></html>"
-    for part, document in (("mjml", mjml), ("html", html)):
-        template = ready(text="", **{part: f"{before}{{% if n %}}{document}{{% endif %}}"})
+    column = "<mj-section><mj-column><mj-text>Hi {{ name }}</mj-text></mj-column></mj-section>"
+    documents = {
+        "mjml": f"<mjml><mj-body>{column}</mj-body></mjml>",
+        "html": f"<!DOCTYPE html><html><head>{STYLE}</head><body><i>Hi {{{{ name }}}}</i></body></html>",
+    }
+    for part, document in documents.items():
+        source: dict[str, Any] = {part: f"{before}{{% if n %}}{document}{{% endif %}}"}
+        template = ready(text="", **source)
         rich = (render_message(template, ORDER).html or "").strip().lower()
         assert rich.startswith("<!doctype html>"), rich
         assert rich.endswith("</html>")
