@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from carillon.embedded import open_embedded
 from tests.support.listo_stand import SECRET, Listo, shared_fixture, token
 from tests.support.template_folders import carillon, lay
 
@@ -208,3 +209,29 @@ def test_a_push_says_who_made_the_version(tmp_path: Path) -> None:
     stored = json.loads(carillon(tmp_path, "list", "--json"))["items"][0]
     assert re.fullmatch(r"cli:.+", stored["createdBy"]), stored
     assert "0 written" in carillon(tmp_path, "push", "ours")
+
+
+@pytest.mark.req("P-1263")
+async def test_a_later_folders_translations_hide_none_of_an_earlier_one(tmp_path: Path) -> None:
+    """In a preview, and in what the engine sends with the folders of the settings."""
+    folders = [str(tmp_path / name) for name in ("base", "middle", "late")]
+    settings = tmp_path / "c.toml"
+    settings.write_text(f'extends = "local"\n[templates]\nfolders = {json.dumps(folders)}\n')
+    for folder, keys in zip(folders, ("abc", "bc", "c"), strict=True):
+        name = Path(folder).name
+        entries = "".join(f'msgid "{key}"\nmsgstr "{name}"\n\n' for key in keys)
+        lay(
+            Path(folder),
+            {"_locales/en.po": f'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n{entries}'},
+        )
+    note = {"note/en/email/text.jinja": "{{ t('a') }} {{ t('b') }} {{ t('c') }}", "note/en/email/subject.jinja": "x"}
+    lay(tmp_path / "late", note)
+    lay(tmp_path / "ours", note)
+    given = ("--config", "c.toml")
+    assert "0 unfit, 0 missing, 0 untranslated" in carillon(tmp_path, "check", "ours", *given)
+    assert carillon(tmp_path, "preview", "ours", "note", "--part", "text", *given).strip() == "base middle late"
+    async with open_embedded(str(tmp_path / "carillon.db"), config=settings, environ={}) as engine:
+        sent = await engine.send("note", channel="email", recipient="ada@example.org", locale="en")
+        await engine.wait(sent.notification_id)
+        captured = [one for box in engine.sandboxes for one in box.captured()]
+        assert [one.message.text for one in captured if one.message] == ["base middle late"]

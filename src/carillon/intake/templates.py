@@ -62,10 +62,11 @@ class FileTemplates:
         beneath: Mapping[Place, Template] | None = None,
         faults: list[str] | None = None,
     ) -> "FileTemplates":
-        """Read every folder given; a later one overrides an earlier one."""
+        """Read every folder given; a later one overrides an earlier one, and of translations each one overrides one."""
         found: dict[Place, Template] = {}
         for root in roots:
-            found |= read_folder(root, (composer or Composer()).default_locale, faults)
+            over = read_folder(root, (composer or Composer()).default_locale, faults)
+            found = {_beside(place, one, over): one for place, one in found.items()} | over
         return cls(found, composer, beneath, faults)
 
     def unfit_alone(self, composer: Composer) -> list[str]:
@@ -123,6 +124,13 @@ class FileTemplates:
     def count(self) -> int:
         """The number of templates, for `doctor`."""
         return len(self._templates)
+
+
+def _beside(place: Place, template: Template, over: Mapping[Place, Template]) -> Place:
+    """Where a template stays; a catalogue makes way for that of a later folder, and is asked after it."""
+    code, channel, locale = place
+    makes_way = template.kind == "catalogue" and (code, channel.rstrip(), locale) in over
+    return (code, f"{channel} ", locale) if makes_way else place
 
 
 class OneTemplate:
