@@ -33,6 +33,33 @@ def test_a_layout_or_partial_that_does_not_compile_is_not_pushed(
     assert json.loads(carillon(tmp_path, "list", "--json"))["total"] == 0
 
 
+@pytest.mark.req("P-1264")
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("_layouts/frame/text.jinja", "{% if x %}", "{% if %} is not closed with {% endif %} (frame text, line 1"),
+        ("_layouts/frame/text.jinja", "{{ n|nofilter }}", "there is no filter 'nofilter' (frame text, line 1"),
+        ("_partials/foot/mjml.jinja", "<p>{{ n", "'{{ n' is not closed"),
+        ("_layouts/frame/html.jinja", "{{ n|nofilter }}", "there is no filter 'nofilter' (frame html, line 1"),
+    ],
+)
+def test_what_messages_need_compiles_also_in_a_part_that_none_of_them_uses(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    """Templates of the ledger may use that part."""
+    files = {
+        "_layouts/frame/html.jinja": "<p>{% block content %}{% endblock %}{% include 'foot' %}</p>",
+        "_partials/foot/html.jinja": "Bye",
+        "note/en/email/html.jinja": "{% block content %}Hi{% endblock %}",
+        "note/en/email/template.json": '{"layout": "frame"}',
+    }
+    lay(tmp_path / "ours", {**files, name: text})
+    told = carillon(tmp_path, "check", "ours", exit_code=2)
+    assert said in told
+    assert told.count("carillon: ") == 1, "the message that uses it says the same"
+    assert said in carillon(tmp_path, "push", "ours", exit_code=2)
+
+
 @pytest.mark.req("P-1124")
 def test_a_partial_may_need_the_macros_of_the_messages_that_include_it(tmp_path: Path) -> None:
     macro = "{% macro mark(x) %}*{{ x }}*{% endmacro %}"

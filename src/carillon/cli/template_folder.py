@@ -40,7 +40,9 @@ def read(
     if unfit and faults is None:
         raise ConfigurationError(unfit[0])
     if faults is not None:
-        faults += unfit
+        # A message that needs it may have said the same.
+        said = {fault.partition(": ")[2] for fault in faults}
+        faults += [fault for fault in unfit if fault.partition(": ")[2] not in said]
     complaints: list[str] = []
     for (code, channel, locale), template in found.everything().items():
         complaints += [f"{code}/{locale}/{channel}: {why}" for why in _unfit(template, settings)]

@@ -312,7 +312,7 @@ def _values(file: Path | None) -> dict[str, Any] | None:
         raise ConfigurationError(f"--data {file}: {error}") from None
 
 
-def _chosen(  # noqa: PLR0917 - a template has many names
+def _chosen(
     found: FileTemplates, key: str, channel: str | None, wished: str, rules: LocaleRules, *, strict: bool
 ) -> Template:
     """The template that a send chooses, else any; with `strict` in no other language."""
