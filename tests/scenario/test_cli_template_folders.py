@@ -89,6 +89,25 @@ def test_what_could_never_be_sent_is_unfit(tmp_path: Path) -> None:
         assert "c/en" not in said
 
 
+@pytest.mark.req("P-1267")
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "{# What lists show. #}\nOrder 7",
+        "Order {{ 7 if true\n  else 8 }}",
+        "{#- one\ntwo -#}\nOrder {{ 7 }}\n{# three #}",
+    ],
+)
+def test_a_line_break_in_a_tag_is_none_of_the_subject(tmp_path: Path, subject: str) -> None:
+    lay(tmp_path / "ours", {"note/en/email/text.jinja": "x", "note/en/email/subject.jinja": subject})
+    assert "0 unfit" in carillon(tmp_path, "check", "ours")
+    assert carillon(tmp_path, "preview", "ours", "note", "--part", "subject").strip() == "Order 7"
+    assert "1 written" in carillon(tmp_path, "push", "ours")
+    (tmp_path / "ours/note/en/email/subject.jinja").write_text("Order {# of #}\n{{ 7 }}")
+    for command in ("check", "push"):
+        assert "the subject must be one line of text" in carillon(tmp_path, command, "ours", exit_code=1)
+
+
 @pytest.mark.req("P-1125")
 def test_what_is_pulled_is_what_the_ledger_has(tmp_path: Path) -> None:
     settings = 'extends = "local"\n[categories.orders.titles]\nen = "Orders"\n'
