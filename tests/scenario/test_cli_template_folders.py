@@ -137,6 +137,19 @@ def test_what_is_pulled_is_what_the_ledger_has(tmp_path: Path) -> None:
     assert "no differences" in carillon(tmp_path, "diff", "again", *given)
 
 
+@pytest.mark.req("P-1268")
+def test_a_tenants_templates_may_name_the_tenants_own_categories(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('extends = "local"\n[tenant.acme.categories.club]\n')
+    lay(tmp_path / "ours", {"note/en/email/text.jinja": "Hi", "note/category": "club"})
+    given = ("--config", "c.toml", "--tenant", "acme")
+    assert "1 written" in carillon(tmp_path, "push", "ours", *given)
+    carillon(tmp_path, "pull", "again", *given)
+    assert (tmp_path / "again/note/category").read_text() == "club\n"
+    assert "no differences" in carillon(tmp_path, "diff", "again", *given)
+    for others in ((), ("--tenant", "globex")):
+        assert "there is no category club" in carillon(tmp_path, "push", "ours", *given[:2], *others, exit_code=1)
+
+
 @pytest.mark.req("P-1125")
 def test_a_pull_writes_nothing_beside_its_folder(tmp_path: Path) -> None:
     lay(tmp_path / "ours", {"note/en/email/text.jinja": "Hi"})

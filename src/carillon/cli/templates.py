@@ -335,7 +335,7 @@ def _messages(found: FileTemplates) -> list[tuple[str, str, str]]:
 
 def _drafts(folder: Path, settings: Settings, tenant: str | None) -> list[Draft]:
     beneath = read_ledger(settings, lambda ledger: _shared(ledger, tenant))
-    found, complaints = template_folder.read(folder, settings, beneath)
+    found, complaints = template_folder.read(folder, settings, beneath, tenant=tenant)
     if complaints:
         raise UnfitTemplates("; ".join(complaints))
     by = f"cli:{who()}"
