@@ -11,7 +11,7 @@ from typing import NamedTuple
 import css_inline
 
 from carillon.domain.errors import BadTemplate, Place
-from carillon.intake.jinja.scan import Piece, Tag
+from carillon.intake.jinja.scan import Piece, SourceToken, Tag
 
 _HOLDER = re.compile(r"<!--cj(\d+)j-->|cj(\d+)j(?:=\"\")?")
 _OPENED = re.compile(r"<[a-zA-Z/!][^<>]*+\Z")
@@ -207,21 +207,45 @@ def _styles(source: str) -> str:
 
 def as_text(pieces: Sequence[Piece]) -> list[Piece]:
     """A text with the same tags: paragraphs, rows and links of the HTML, without its markup."""
-    shown = held([_without_markup(piece) if isinstance(piece, Tag) else piece for piece in pieces], strict=False)
+    texts = _texts(pieces)
+    shown = held([_without_markup(piece, texts) if isinstance(piece, Tag) else piece for piece in pieces], strict=False)
     reader = _TextReader()
     reader.feed(_with_plain_ampersands(shown.source))
     reader.close()
     return released(reader.text(), shown.tags)
 
 
-def _without_markup(tag: Tag) -> Tag:
+def _texts(pieces: Sequence[Piece]) -> frozenset[str]:
+    """The names of macros and of what is set up to its end: here they write text, with values that are no HTML."""
+    kept, others = {"caller"}, set[str]()
+    for tag in (piece for piece in pieces if isinstance(piece, Tag) and piece.word in {"macro", "set", "for", "with"}):
+        names = [token.text for token in tag.tokens[1:]]
+        if tag.keeps:
+            kept.update(names[:1])
+        # A value may have the same name elsewhere.
+        others.update(names[1:] if tag.keeps else names)
+    return frozenset(kept - others)
+
+
+def _without_markup(tag: Tag, texts: frozenset[str]) -> Tag:
     """The tag with the filter that writes trusted HTML as text, in place of the one that writes it as it is."""
-    before = (None, *tag.tokens)
-    tokens = tuple(
-        token._replace(text="_read") if token.text == "safe" and last is not None and last.text == "|" else token
-        for last, token in zip(before, tag.tokens, strict=False)
-    )
-    return tag._replace(tokens=tokens)
+    tokens = list(tag.tokens)
+    for at, token in enumerate(tag.tokens):
+        if token.text == "safe" and at > 0 and tokens[at - 1].text == "|" and not _is_text(tokens[: at - 1], texts):
+            tokens[at] = token._replace(text="_read")
+    return tag._replace(tokens=tuple(tokens))
+
+
+def _is_text(before: Sequence[SourceToken], texts: frozenset[str]) -> bool:
+    """Whether the tokens end with one of the names, or with its call."""
+    at = len(before) - 1
+    depth = 0
+    while at >= 0 and (depth or before[at].text == ")"):
+        depth += (before[at].text == ")") - (before[at].text == "(")
+        at -= 1
+        if not depth:
+            break
+    return at >= 0 and before[at].text in texts and (at == 0 or before[at - 1].text not in {".", "|"})
 
 
 def read_markup(markup: str) -> str:
