@@ -148,6 +148,23 @@ def test_an_id_that_is_an_address_is_erased_as_one_and_so_is_an_inbox(listo: Lis
     assert listo.client.call("POST", "/api/v1/notifications/send", bare, ADMIN).body["status"] == "skipped"
 
 
+@pytest.mark.req("P-1265")
+@pytest.mark.parametrize("capital", [False, True])
+def test_an_id_that_is_an_address_is_one_also_of_somebody_who_never_was_a_user(listo: Listo, *, capital: bool) -> None:
+    address = f"rightful-{next(_numbers)}@example.org"
+    bare = {"templateKey": "order_confirmed", "channel": "email", "recipient": address}
+    sent = listo.client.call("POST", "/api/v1/notifications/send", bare, ADMIN).body["notificationId"]
+    choice = {"channels": {"push": {"isEnabled": False}}}
+    changed = listo.client.call("PATCH", f"/api/v1/preferences/user/email:{address}", choice, ADMIN)
+    assert changed.status == 200
+    named = address.capitalize() if capital else address
+    found = [thing["what"] for thing in export(listo, named)]
+    assert (found.count("preferences"), found.count("notification")) == (1, 1)
+    erased = listo.client.call("DELETE", f"/api/v1/people/{named}", None, ADMIN).body
+    assert (erased["finished"], erased["removed"]["records"], erased["removed"]["preferences"]) == (True, 1, 1)
+    assert listo.client.call("GET", f"/api/v1/notifications/{sent}", None, ADMIN).status == 404
+
+
 @pytest.mark.req("P-1105")
 def test_an_export_has_the_choices_of_the_persons_addresses_too(listo: Listo, user: str) -> None:
     address = f"{user}@example.org"

@@ -184,6 +184,38 @@ def test_trusted_html_is_text_in_a_text_that_is_made_from_html(listo: Listo, key
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.req("P-1260")
+@pytest.mark.parametrize("address", ["https://example.org/?a=1&copy=2&section=3&reg=4", "https://example.org/?q=it's"])
+def test_a_link_is_the_same_in_the_text_that_is_made_from_html(listo: Listo, key: str, address: str) -> None:
+    """`&copy=` is no sign in a link: browsers read it so, in a value that is trusted and in the template itself."""
+    third = f'<a data-href="x" href="{address}">Three</a> &copy; R&D'
+    html = '<a href="{{ url|safe }}">One</a> {{ rich|safe }} ' + third
+    post(listo, key, bodyTemplate=None, htmlTemplate=html, subjectTemplate="x")
+    data = {"url": address, "rich": f'<a href="{address}" data-href="x">Two</a> &copy 2026'}
+    shown = render(listo, templateKey=key, data=data).body["text"]
+    assert shown == f"One ({address}) Two ({address}) © 2026 Three ({address}) © R&D"
+    story = listo.until(listo.sent(key, "email", data=data, headers=ADMIN), "delivered", headers=ADMIN)
+    assert story["routes"][0]["message"]["text"] == shown
+
+
+@pytest.mark.req("P-1269")
+def test_what_a_macro_writes_is_text_already_in_the_text_that_is_made_from_html(listo: Listo, key: str) -> None:
+    """`safe` behind it says nothing new: a value in it is no HTML."""
+    html = (
+        "{% macro box(x) %}<b>{{ x }}</b>{% endmacro %}"
+        "{% macro raw(y) %}<i>{{ y|safe }}</i>{{ caller()|safe }}{% endmacro %}"
+        "{% set one %}<u>{{ name }}</u>{% endset %}"
+        "<p>{{ box(name)|safe }}, {{ one|safe }}, {{ box(box(name))|safe }}</p>"
+        "<p>{% call raw(rich) %}{{ name }}{% endcall %} {% for who in [rich] %}{{ who|safe }}{% endfor %}</p>"
+    )
+    post(listo, key, bodyTemplate=None, htmlTemplate=html, subjectTemplate="x")
+    data = {"name": "Ada <ada@example.org> R&amp;D", "rich": "<b>B</b> &amp; C"}
+    shown = render(listo, templateKey=key, data=data).body
+    name = data["name"]
+    assert shown["text"] == f"{name}, {name}, {name}\n\nB & C{name} B & C"
+    assert shown["html"].count("Ada &lt;ada@example.org&gt; R&amp;amp;D") == 4
+
+
 def test_the_template_service_says_which_engine_a_template_needs(listo: Listo, key: str) -> None:
     post(listo, key, channel="push", subjectTemplate="Hi", bodyTemplate="{{ name }}")
     assert "engine" not in call(listo, "GET", f"{PATH}/{key}").body

@@ -17,6 +17,8 @@ on_missing = "chain"
 [tenant.acme]
 default_locale = "es-MX"
 time_zone = "Asia/Tokyo"
+[tenant.brit]
+default_locale = "en-GB"
 [brand.default]
 sign = "All"
 [brand.acme]
@@ -155,3 +157,27 @@ def test_a_preview_writes_times_and_amounts_as_a_send_does(
     assert reply.status == 202, reply
     found = listo.client.call("GET", f"/api/v1/notifications/{reply.body['notificationId']}?include=message").body
     assert shown["text"] == found["routes"][0]["message"]["text"]
+
+
+@pytest.mark.req("P-1266")
+@pytest.mark.parametrize(
+    ("asked", "header", "expected"),
+    [
+        ({}, {}, "11/17/26 €1.50"),
+        ({"tenantId": "brit"}, {}, "17/11/2026 €1.50"),
+        ({}, {"Accept-Language": "en-AU"}, "17/11/26 EUR1.50"),
+        ({"tenantId": "brit", "locale": "en-US"}, {}, "11/17/26 €1.50"),
+        ({"tenantId": "acme"}, {}, "11/17/26 €1.50"),
+    ],
+)
+def test_a_test_of_what_is_written_is_the_preview_of_it(
+    listo: Listo, asked: dict[str, str], header: dict[str, str], expected: str
+) -> None:
+    text = "{{ at|date('short') }} {{ 1.5|money('EUR') }}"
+    what = {"templateKey": "drafted", "channel": "email", "subjectTemplate": "s", "bodyTemplate": text}
+    body = {**what, "data": {"at": "2026-11-17T02:30:00Z"}, **asked}
+    shown = listo.client.call("POST", f"{PATH}/render", body, header).body["text"]
+    to = {"recipient": "me@example.org"}
+    sent = listo.client.call("POST", f"{PATH}/test-send", {**body, **to}, header).body["notificationId"]
+    assert shown == expected
+    assert listo.story(sent)["routes"][0]["message"]["text"] == shown

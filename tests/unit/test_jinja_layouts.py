@@ -65,3 +65,22 @@ def test_what_is_set_before_mjml_is_no_part_of_it() -> None:
     message = render_message(ready(text="", mjml=source), ORDER)
     assert (message.html or "").count("Hi Ada &lt;b&gt;") == 1
     assert message.text == "Hi Ada <b>"
+
+
+@pytest.mark.req("P-1261")
+@pytest.mark.parametrize(
+    "before", ["", "{% set title %}Hi {{ name }}{% endset %}", "{% if n %}{% set a = 1 %}{% endif %}"]
+)
+def test_a_condition_may_stand_around_a_whole_document(before: str) -> None:
+    column = "<mj-section><mj-column><mj-text>Hi {{ name }}</mj-text></mj-column></mj-section>"
+    documents = {
+        "mjml": f"<mjml><mj-body>{column}</mj-body></mjml>",
+        "html": f"<!DOCTYPE html><html><head>{STYLE}</head><body><i>Hi {{{{ name }}}}</i></body></html>",
+    }
+    for part, document in documents.items():
+        source: dict[str, Any] = {part: f"{before}{{% if n %}}{document}{{% endif %}}"}
+        template = ready(text="", **source)
+        rich = (render_message(template, ORDER).html or "").strip().lower()
+        assert rich.startswith("<!doctype html>"), rich
+        assert rich.endswith("</html>")
+        assert rich.count("hi ada &lt;b&gt;") == 1

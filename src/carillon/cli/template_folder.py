@@ -26,9 +26,13 @@ Shared = dict[tuple[str, str, str], Template]
 
 
 def read(
-    folder: Path, settings: Settings, beneath: Shared | None = None, faults: list[str] | None = None
+    folder: Path,
+    settings: Settings,
+    beneath: Shared | None = None,
+    faults: list[str] | None = None,
+    tenant: str | None = None,
 ) -> tuple[FileTemplates, list[str]]:
-    """The templates, and why the API would refuse some of them.
+    """The templates, and why the API would refuse some of them for that tenant.
 
     Raises ConfigurationError for the first that cannot be read, or says of each what is wrong in `faults`.
     """
@@ -40,10 +44,12 @@ def read(
     if unfit and faults is None:
         raise ConfigurationError(unfit[0])
     if faults is not None:
-        faults += unfit
+        # A message that needs it may have said the same.
+        said = {fault.partition(": ")[2] for fault in faults}
+        faults += [fault for fault in unfit if fault.partition(": ")[2] not in said]
     complaints: list[str] = []
     for (code, channel, locale), template in found.everything().items():
-        complaints += [f"{code}/{locale}/{channel}: {why}" for why in _unfit(template, settings)]
+        complaints += [f"{code}/{locale}/{channel}: {why}" for why in _unfit(template, settings, tenant)]
     return found, complaints
 
 
@@ -57,15 +63,16 @@ def _filed(settings: Settings) -> Shared:
     return {place: one for place, one in filed.items() if one.kind != "message"}
 
 
-def _unfit(template: Template, settings: Settings) -> list[str]:
+def _unfit(template: Template, settings: Settings, tenant: str | None) -> list[str]:
     """Why the API would refuse a template of a folder."""
     draft, known = Draft.of(template), categories(settings)
     found = [unfit_name(draft.template_key, draft.locale), (unfit_parts(draft) or ("", None))[1], too_long_part(draft)]
     found.append(unfit_text(draft))
     if draft.channel not in settings.channels:
         found.append(f"there is no channel {draft.channel}; there are {', '.join(sorted(settings.channels))}")
-    if draft.category is not None and known.find(draft.category, None) is None:
-        found.append(f"there is no category {draft.category}; known are {', '.join(sorted(known.of(None))) or 'none'}")
+    if draft.category is not None and known.find(draft.category, tenant) is None:
+        names = ", ".join(sorted(known.of(tenant))) or "none"
+        found.append(f"there is no category {draft.category}; known are {names}")
     return [why for why in found if why is not None]
 
 

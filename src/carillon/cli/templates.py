@@ -25,7 +25,7 @@ from carillon.config.settings import Settings
 from carillon.domain.content.sms import segments_of
 from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.domain.notifications import Message, Template
-from carillon.domain.templates import Draft, StoredTemplate, gaps, warnings, written_as
+from carillon.domain.templates import Draft, LocaleRules, StoredTemplate, gaps, resolve_locale, warnings, written_as
 from carillon.intake.jinja.formats import Person
 from carillon.intake.parts import previewed, too_many_segments
 from carillon.intake.render import render_message
@@ -173,7 +173,8 @@ def preview(  # noqa: PLR0917 - a command line has many options
     settings = load(blueprint, config)
     found, _ = template_folder.read(folder, settings)
     wished = locale or _locale_of(settings, tenant)
-    template = _chosen(found, key, channel, wished, strict=locale is not None)
+    rules = LocaleRules(settings.locale.default, settings.locale.on_missing)
+    template = _chosen(found, key, channel, wished, rules, strict=locale is not None)
     template = composer(settings).ready(template, found.usable, tenant)
     person = Person(written_as(wished, template.locale), zone_of(settings, tenant), SystemClock().wall())
     message = _previewed(template, _values(data), settings, person)
@@ -311,18 +312,20 @@ def _values(file: Path | None) -> dict[str, Any] | None:
         raise ConfigurationError(f"--data {file}: {error}") from None
 
 
-def _chosen(found: FileTemplates, key: str, channel: str | None, wished: str, *, strict: bool) -> Template:
-    """The template in a locale; with `strict` in no other one."""
+def _chosen(
+    found: FileTemplates, key: str, channel: str | None, wished: str, rules: LocaleRules, *, strict: bool
+) -> Template:
+    """The template that a send chooses, else any; with `strict` in no other language."""
     own = {(there, spoken): one for (code, there, spoken), one in found.all().items() if code == key}
     if not own:
         raise UnfitTemplates(f"the folder has no template {key}")
     channels = sorted({there for there, _ in own})
     chosen = channel or ("email" if "email" in channels else channels[0])
     locales = sorted(spoken for there, spoken in own if there == chosen)
-    spoken = next((one for one in (wished, wished.partition("-")[0], *locales) if one in locales), "")
-    if (strict and wished not in locales) or not locales:
+    spoken, language = resolve_locale(wished, locales, rules), wished.partition("-")[0]
+    if not locales or (strict and (spoken or "").partition("-")[0] != language):
         raise UnfitTemplates(f"{key} exists for {', '.join(f'{spoken}/{there}' for there, spoken in sorted(own))}")
-    return own[chosen, spoken]
+    return own[chosen, spoken or next(one for one in (language, *locales) if one in locales)]
 
 
 def _messages(found: FileTemplates) -> list[tuple[str, str, str]]:
@@ -332,7 +335,7 @@ def _messages(found: FileTemplates) -> list[tuple[str, str, str]]:
 
 def _drafts(folder: Path, settings: Settings, tenant: str | None) -> list[Draft]:
     beneath = read_ledger(settings, lambda ledger: _shared(ledger, tenant))
-    found, complaints = template_folder.read(folder, settings, beneath)
+    found, complaints = template_folder.read(folder, settings, beneath, tenant=tenant)
     if complaints:
         raise UnfitTemplates("; ".join(complaints))
     by = f"cli:{who()}"

@@ -68,5 +68,9 @@ class BadTemplate(CarillonError):
         self.place = place
 
 
+class NoSuchFunction(BadTemplate):
+    """A template calls what is not there; of a partial it may be a macro of the messages that include it."""
+
+
 class Forged(CarillonError):
     """A callback whose signature is wrong; none of it may be used."""

@@ -20,6 +20,7 @@ EngineName = Literal["simple", "jinja"]
 Kind = Literal["message", "layout", "partial", "catalogue"]
 LONG_SUBJECT = 150
 CUT_HTML = 100 * 1024
+_UNWRITTEN = re.compile(r"\{#.*?#\}|\{\{.*?\}\}", re.DOTALL)
 _UNKNOWN = re.compile(r"<(mj-[\w-]++)")
 """An element that is not HTML: MJML has handed it on as it was."""
 
@@ -173,7 +174,11 @@ def unfit_parts(draft: Draft) -> tuple[str, str] | None:
 
 def unfit_text(draft: Draft) -> str | None:
     """Why a template of a folder could never be sent, though it compiles; None if it could. The API takes none such."""
-    subject = (draft.subject or "").strip()
+    subject = draft.subject or ""
+    if draft.engine == "jinja":
+        # What stands between the lines of a tag is no part of the subject.
+        subject = _UNWRITTEN.sub(lambda found: "" if found.group().startswith("{#") else "tag", subject)
+    subject = subject.strip()
     # A statement may stand in a line of its own, which says nothing.
     if draft.kind == "message" and "\n" in subject and "{%" not in subject:
         return "the subject must be one line of text"

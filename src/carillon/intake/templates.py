@@ -5,14 +5,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from carillon.coalesce import Coalescer
-from carillon.domain.errors import BadTemplate, ConfigurationError
+from carillon.domain.errors import BadTemplate, ConfigurationError, NoSuchFunction
 from carillon.domain.notifications import Template
 from carillon.domain.ports import Clock
 from carillon.domain.templates import Gap, TemplateLedger, gaps
 from carillon.intake.jinja.ready import Composer, Find, Variants, layered, needs
 from carillon.intake.rendering import composing
-from carillon.intake.template_files import Place, noted, read_folder
+from carillon.intake.template_files import JINJA_PARTS, Place, noted, read_folder
 
 Key = tuple[str | None, str]
 """A tenant and a template's key."""
@@ -62,31 +64,36 @@ class FileTemplates:
         beneath: Mapping[Place, Template] | None = None,
         faults: list[str] | None = None,
     ) -> "FileTemplates":
-        """Read every folder given; a later one overrides an earlier one."""
+        """Read every folder given; a later one overrides an earlier one, and of translations each one overrides one."""
         found: dict[Place, Template] = {}
         for root in roots:
-            found |= read_folder(root, (composer or Composer()).default_locale, faults)
+            over = read_folder(root, (composer or Composer()).default_locale, faults)
+            found = {_beside(place, one, over): one for place, one in found.items()} | over
         return cls(found, composer, beneath, faults)
 
     def unfit_alone(self, composer: Composer) -> list[str]:
-        """What is wrong with layouts and partials that no message of the folder needs; such a message says it."""
+        """What is wrong with layouts and partials; of those that messages need, in each of their parts."""
         every = self.everything()
         messages = [one for one in every.values() if one.kind == "message"]
         needed = {key for one in messages for key in composer.shared_keys(one, self.usable)}
         found: list[str] = []
         for (code, _, _), template in every.items():
-            if template.kind in {"layout", "partial"} and code not in needed:
-                with noted(found):
-                    self._ready(template, composer)
+            if template.kind not in {"layout", "partial"}:
+                continue
+            for one in _in_parts(template) if code in needed else [template]:
+                try:
+                    composer.ready(one, self.usable)
+                except BadTemplate as error:
+                    # What messages need may call their macros.
+                    if code not in needed or not isinstance(error, NoSuchFunction):
+                        found.append(str(_wrong(template, error)))
         return found
 
     def _ready(self, template: Template, composer: Composer) -> Template:
         try:
             return composer.ready(template, self.usable)
         except BadTemplate as error:
-            raise ConfigurationError(
-                f"template {template.code}/{template.locale}/{template.channel}: {error}"
-            ) from None
+            raise _wrong(template, error) from None
 
     def usable(self, code: str) -> Variants:
         """The templates of one code that others may use, those beneath among them."""
@@ -123,6 +130,25 @@ class FileTemplates:
     def count(self) -> int:
         """The number of templates, for `doctor`."""
         return len(self._templates)
+
+
+def _beside(place: Place, template: Template, over: Mapping[Place, Template]) -> Place:
+    """Where a template stays; a catalogue makes way for that of a later folder, and is asked after it."""
+    code, channel, locale = place
+    makes_way = template.kind == "catalogue" and (code, channel.rstrip(), locale) in over
+    return (code, f"{channel} ", locale) if makes_way else place
+
+
+def _in_parts(template: Template) -> list[Template]:
+    """The template once for each of its parts, with that part alone: a message needs one, and not always the others."""
+    empty = msgspec.structs.replace(template, subject=None, text="", html=None, mjml=None)
+    return [
+        msgspec.structs.replace(empty, **{part: source}) for part in JINJA_PARTS if (source := getattr(template, part))
+    ]
+
+
+def _wrong(template: Template, error: BadTemplate) -> ConfigurationError:
+    return ConfigurationError(f"template {template.code}/{template.locale}/{template.channel}: {error}")
 
 
 class OneTemplate:

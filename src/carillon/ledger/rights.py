@@ -46,7 +46,10 @@ class RightsStore:
         found = KnownPerson(tenant_id=tenant_id, person=person)
         tenant = tenant_id or ""
         rows = await self.engine.rows("person_addresses", {"tenant_id": tenant, "recipient_ref": found.recipient_ref})
-        addresses = {row["address"] for row in rows} | ({address} if kind is not None else set())
+        # An id that is an address by its looks is one, whether or not anything was sent to the user.
+        addresses = {row["address"] for row in rows} | (
+            {address} if kind is not None or _is_address(address) else set()
+        )
         if "api" in await self.parts():
             held = [{"tenant_id": tenant, "user_id": self._codec.person(person)}]
             for row in await self.engine.rows("preferences", each=held):

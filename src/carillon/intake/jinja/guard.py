@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from carillon.domain.errors import BadTemplate
+from carillon.domain.errors import BadTemplate, NoSuchFunction
 from carillon.intake.jinja.budget import METHODS
 from carillon.intake.jinja.scan import Piece, SourceToken, Tag
 from carillon.intake.markup import Spot, unfit
@@ -276,7 +276,7 @@ class _Rewriting:
         elif token.text.startswith("_"):
             raise self._refuse(f"a name does not begin with '_': {token.text[:40]!r}")
         elif called and last != "." and not self._testing and token.text not in FUNCTIONS | self._macros:
-            raise self._refuse(f"there is no function {token.text[:40]!r}")
+            raise NoSuchFunction(f"there is no function {token.text[:40]!r}", place=self._tag.place)
 
     def _note_filter(self, name: str) -> None:
         if name in _BY_NAME:

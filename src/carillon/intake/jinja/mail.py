@@ -4,13 +4,14 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from html import unescape
+from html.entities import html5
 from html.parser import HTMLParser
 from typing import NamedTuple
 
 import css_inline
 
 from carillon.domain.errors import BadTemplate, Place
-from carillon.intake.jinja.scan import Piece, Tag
+from carillon.intake.jinja.scan import Piece, SourceToken, Tag
 
 _HOLDER = re.compile(r"<!--cj(\d+)j-->|cj(\d+)j(?:=\"\")?")
 _OPENED = re.compile(r"<[a-zA-Z/!][^<>]*+\Z")
@@ -19,7 +20,11 @@ _SETTING = frozenset({"set", "if", "elif", "else", "endif"})
 _VERBATIM = ("style", "title", "textarea")
 _TABLE = re.compile(r"(<(?:mj-)?table\b[^<>]*+>)((?>(?:\s|<!--cj\d+j-->)*))(?=<tr\b)", re.IGNORECASE)
 _ELEMENT = re.compile(r"<(?P<ends>/?)(?P<name>[a-zA-Z!][a-zA-Z0-9]*+)(?P<said>[^<>]*+)>")
-_SAID = re.compile(r"(?P<name>href|alt)\s*+=\s*+(?P<quote>[\"']?)(?P<value>[^\"'>]*+)", re.IGNORECASE)
+_SAID = re.compile(
+    r"(?<![\w-])(?P<name>href|alt)\s*+=\s*+(?:\"(?P<double>[^\"]*+)\"|'(?P<single>[^']*+)'|(?P<bare>[^\s\"'>]*+))",
+    re.IGNORECASE,
+)
+_REFERENCE = re.compile(r"&(?P<name>#[0-9]++|#[xX][0-9a-fA-F]++|[a-zA-Z][a-zA-Z0-9]*+)(?P<behind>[;=]?)")
 _SPACES = re.compile(r"[ \t\r\n]+")
 _MANY = re.compile(r"\n{3,}")
 _PARAGRAPHS = frozenset(["p", "h1", "h2", "h3", "h4", "h5", "h6", "table", "ul", "ol"])
@@ -131,20 +136,37 @@ def apart(pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
 
     A parser would take the text of a macro, or of what is set before the document, for a part of the document.
     """
+    begins = _begins(pieces)
     macros: list[Piece] = []
-    head: list[Piece] = []
     rest: list[Piece] = []
     inside: list[str] = []
-    before = True
-    for piece in pieces:
+    for piece in pieces[begins:]:
         keeps = piece.keeps if isinstance(piece, Tag) else ""
-        if keeps and (before or keeps == "macro" or inside):
+        if keeps and (keeps == "macro" or inside):
             inside.append(keeps)
-        before = before and (bool(inside) or _says_nothing(piece))
-        (head if before else macros if inside else rest).append(piece)
+        (macros if inside else rest).append(piece)
         if inside and isinstance(piece, Tag) and piece.word == f"end{inside[-1]}":
             inside.pop()
-    return [*macros, *head], rest
+    return [*macros, *pieces[:begins]], rest
+
+
+def _begins(pieces: Sequence[Piece]) -> int:
+    """At which piece the document begins; a condition that ends in the document belongs to it."""
+    inside: list[str] = []
+    conditions = begins = 0
+    for at, piece in enumerate(pieces):
+        keeps, word = (piece.keeps, piece.word) if isinstance(piece, Tag) else ("", "")
+        if keeps:
+            inside.append(keeps)
+        elif not inside:
+            if not _says_nothing(piece):
+                break
+            conditions += (word == "if") - (word == "endif")
+        elif word == f"end{inside[-1]}":
+            inside.pop()
+        if not inside and not conditions:
+            begins = at + 1
+    return begins
 
 
 def _says_nothing(piece: Piece) -> bool:
@@ -185,27 +207,51 @@ def _styles(source: str) -> str:
 
 def as_text(pieces: Sequence[Piece]) -> list[Piece]:
     """A text with the same tags: paragraphs, rows and links of the HTML, without its markup."""
-    shown = held([_without_markup(piece) if isinstance(piece, Tag) else piece for piece in pieces], strict=False)
+    texts = _texts(pieces)
+    shown = held([_without_markup(piece, texts) if isinstance(piece, Tag) else piece for piece in pieces], strict=False)
     reader = _TextReader()
-    reader.feed(shown.source)
+    reader.feed(_with_plain_ampersands(shown.source))
     reader.close()
     return released(reader.text(), shown.tags)
 
 
-def _without_markup(tag: Tag) -> Tag:
+def _texts(pieces: Sequence[Piece]) -> frozenset[str]:
+    """The names of macros and of what is set up to its end: here they write text, with values that are no HTML."""
+    kept, others = {"caller"}, set[str]()
+    for tag in (piece for piece in pieces if isinstance(piece, Tag) and piece.word in {"macro", "set", "for", "with"}):
+        names = [token.text for token in tag.tokens[1:]]
+        if tag.keeps:
+            kept.update(names[:1])
+        # A value may have the same name elsewhere.
+        others.update(names[1:] if tag.keeps else names)
+    return frozenset(kept - others)
+
+
+def _without_markup(tag: Tag, texts: frozenset[str]) -> Tag:
     """The tag with the filter that writes trusted HTML as text, in place of the one that writes it as it is."""
-    before = (None, *tag.tokens)
-    tokens = tuple(
-        token._replace(text="_read") if token.text == "safe" and last is not None and last.text == "|" else token
-        for last, token in zip(before, tag.tokens, strict=False)
-    )
-    return tag._replace(tokens=tokens)
+    tokens = list(tag.tokens)
+    for at, token in enumerate(tag.tokens):
+        if token.text == "safe" and at > 0 and tokens[at - 1].text == "|" and not _is_text(tokens[: at - 1], texts):
+            tokens[at] = token._replace(text="_read")
+    return tag._replace(tokens=tuple(tokens))
+
+
+def _is_text(before: Sequence[SourceToken], texts: frozenset[str]) -> bool:
+    """Whether the tokens end with one of the names, or with its call."""
+    at = len(before) - 1
+    depth = 0
+    while at >= 0 and (depth or before[at].text == ")"):
+        depth += (before[at].text == ")") - (before[at].text == "(")
+        at -= 1
+        if not depth:
+            break
+    return at >= 0 and before[at].text in texts and (at == 0 or before[at - 1].text not in {".", "|"})
 
 
 def read_markup(markup: str) -> str:
     """Trusted HTML as people would read it; the time grows with its length alone, which a parser does not promise."""
     first, *more = markup.split("<!--")
-    shown = "".join((first, *(piece.partition("-->")[2] for piece in more)))
+    shown = _with_plain_ampersands("".join((first, *(piece.partition("-->")[2] for piece in more))))
     reader, at = _TextReader(), 0
     for found in _ELEMENT.finditer(shown):
         reader.handle_data(unescape(shown[at : found.start()]))
@@ -213,10 +259,24 @@ def read_markup(markup: str) -> str:
         if found["ends"]:
             reader.handle_endtag(found["name"].lower())
         else:
-            said = {one["name"].lower(): unescape(one["value"]) for one in _SAID.finditer(found["said"])}
-            reader.handle_starttag(found["name"].lower(), [*said.items()])
+            said = [
+                (one["name"].lower(), one["double"] or one["single"] or one["bare"])
+                for one in _SAID.finditer(found["said"])
+            ]
+            reader.handle_starttag(found["name"].lower(), [(name, unescape(value or "")) for name, value in said])
     reader.handle_data(unescape(shown[at:]))
     return reader.written()
+
+
+def _with_plain_ampersands(markup: str) -> str:
+    """The markup with `&amp;` where a browser reads an ampersand in a link: `?a=1&copy=2` says nothing of a ©."""
+
+    def written(found: re.Match[str]) -> str:
+        name, behind = found["name"], found["behind"]
+        known = name.startswith("#") or (behind != "=" and f"{name}{behind}" in html5)
+        return found.group() if known else f"&amp;{name}{behind}"
+
+    return _REFERENCE.sub(written, markup)
 
 
 def tidied(text: str) -> str:

@@ -207,8 +207,11 @@ def needs(template: Template) -> list[str]:
 
 
 def translated_keys(source: str) -> list[str]:
-    """The keys that a source gives to `t` as text."""
-    tags = [piece.tokens for piece in scan(Where("", ""), source) if isinstance(piece, Tag)]
+    """The keys that a source gives to `t` as text; none if it cannot be read."""
+    try:
+        tags = [piece.tokens for piece in scan(Where("", ""), source) if isinstance(piece, Tag)]
+    except BadTemplate:
+        return []
     calls = [call for tokens in tags for call in zip(tokens, tokens[1:], tokens[2:], strict=False)]
     return [
         key.text[1:-1] for name, bracket, key in calls if (name.text, bracket.text, key.kind) == ("t", "(", "string")

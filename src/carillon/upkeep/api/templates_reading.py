@@ -188,9 +188,7 @@ class TemplateReader:
         return template
 
     def _wished(self, request: Request, body: RenderBody, tenant: str | None) -> str:
-        theirs = self._tools.tenant_locales.get(tenant or "")
-        asked = request.header(b"accept-language")
-        return wished_locale(body.locale, None, asked, theirs, self._tools.locale.default)
+        return wished(self._tools, request, body.locale, tenant)
 
     def _spoken(self, header: str | None, existing: Collection[str]) -> str | None:
         """The first language asked for that exists; `en` is also served by `en-US`, and the other way round."""
@@ -218,6 +216,12 @@ class TemplateReader:
             push=template.fields if template.channel == "push" and template.fields else UNSET,
             default_variables=template.default_variables or UNSET,
         )
+
+
+def wished(tools: TemplateTools, request: Request, locale: str | None, tenant: str | None) -> str:
+    """The locale of a person whom nobody knows: the one that was asked for, else the tenant's."""
+    theirs, asked = tools.tenant_locales.get(tenant or ""), request.header(b"accept-language")
+    return wished_locale(locale, None, asked, theirs, tools.locale.default)
 
 
 def _is_written(body: RenderBody) -> bool:

@@ -10,8 +10,8 @@ from carillon.domain.addresses import reference, unfit
 from carillon.domain.intents import Intent, Recipient
 from carillon.domain.notifications import Template
 from carillon.domain.ports import Acceptor
-from carillon.domain.templates import EngineName
-from carillon.upkeep.api.templates_reading import TemplateTools, fields_given, ready
+from carillon.domain.templates import EngineName, resolve_locale, written_as
+from carillon.upkeep.api.templates_reading import TemplateTools, fields_given, ready, wished
 from carillon.upkeep.api.templates_wire import (
     Body,
     Html,
@@ -96,6 +96,12 @@ class TrialSender:
             default_variables=body.default_variables or {},
         )
 
+    def _spoken(self, request: Request, body: TrialBody, draft: Template) -> str:
+        """The locale of days and amounts, as in a preview: the region that is asked for, or the tenant's."""
+        asked = wished(self._tools, request, body.locale, request.reach.tenant_id)
+        spoken = written_as(asked, draft.locale)
+        return spoken if resolve_locale(spoken, [draft.locale], self._tools.locale) is not None else draft.locale
+
     def _intent(self, request: Request, body: TrialBody, draft: Template) -> Intent:
         tenant = request.reach.tenant_id
         data = body.data or {}
@@ -115,7 +121,7 @@ class TrialSender:
             content={"templateKey": body.template_key, "channel": body.channel, "data": data},
             origin=ORIGIN,
             tenant_id=tenant,
-            locale=draft.locale,
+            locale=self._spoken(request, body, draft),
             metadata={"test": "true", "by": request.caller.actor},
             urgent=True,
         )
