@@ -13,7 +13,7 @@ from tests.support import wrong_clock
 from tests.support.fcm_stub import SERVER_KEY, FcmStub
 from tests.support.galaxy_stand import Users
 from tests.support.ports import free_port
-from tests.support.process import Program
+from tests.support.process import Program, carillon_command
 from tests.support.push_messages import TemplateStub
 from tests.support.sendgrid_stub import API_KEY, SendGridStub
 from tests.support.vendor import Vendor
@@ -98,6 +98,8 @@ class Crew:
         self.older: list[Path | None] = [None] * size
         """The source tree of another release that a process runs."""
         self.restarts = 0
+        self.forked = True
+        """Whether its processes are forked from one that has imported everything."""
         self.config = self.folder / "carillon.toml"
         self.config.write_text(f'extends = "{self.blueprint}"\n{self.settings()}')
 
@@ -129,7 +131,9 @@ class Crew:
             **self.extra[number],
         }
         tree = self.older[number]
-        command = [sys.executable, "-m", wrong_clock.__name__] if wrong_clock.SHIFT in env else None
+        command = None if self.forked else carillon_command()
+        if wrong_clock.SHIFT in env:
+            command = [sys.executable, "-m", wrong_clock.__name__]
         if tree is not None:
             env["PYTHONPATH"] = str(tree / "src")
             # As an operator says who goes back: the newer release has migrated the ledger already.

@@ -44,6 +44,8 @@ class Plan:
     names: tuple[str, ...] = tuple(crews.EVERY)
     only: str = ""
     """Parts of the names of faults, between commas: each of these strikes at least once."""
+    forked: bool = True
+    """Whether processes are forked, which is quick; otherwise all the memory of each is its own."""
     older: str = "HEAD"
     least: int = 0
     """The load goes on after the time until so many were accepted."""
@@ -142,6 +144,7 @@ class Fleet:
         shares = sum(doors.EVERY[name].share for name in plan.names)
         for name in plan.names:
             crew = crews.EVERY[name](self.folder, servers, vendors, plan.size)
+            crew.forked = plan.forked
             stack.callback(crew.close)
             self.crews.append(crew)
             rate = plan.rate * doors.EVERY[name].share / shares
