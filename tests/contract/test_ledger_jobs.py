@@ -115,6 +115,16 @@ async def test_old_rows_and_effects_are_forgotten(ledger: Ledger) -> None:
     assert await ledger.begin_effect("k", "h", 30.0) == "begun"
 
 
+@pytest.mark.req("P-1213")
+async def test_of_many_effects_of_one_message_all_are_forgotten(ledger: Ledger) -> None:
+    """The upkeep asks again while something was left, and a message may have several effects."""
+    await ledger.write_job_logs([row("success", 1000.0)])
+    for number in range(7):
+        await ledger.begin_effect(f"k{number}", "h", 30.0)
+        await ledger.finish_effect(f"k{number}", "h")
+    assert [await ledger.prune_jobs(-60.0, 3) for _ in range(4)] == [3, 3, 1, 0]
+
+
 @pytest.fixture(params=["postgres", "sqlite", "redis"])
 async def effects(request: pytest.FixtureRequest) -> AsyncIterator[Effects]:
     if request.param == "redis":

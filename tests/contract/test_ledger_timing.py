@@ -13,6 +13,7 @@ from carillon.domain.digests import DigestEntry, Overflow, ThrottleEntry, read_t
 from carillon.domain.notifications import Accepted, Collapse, Duplicate, Enrolment
 from carillon.domain.verdicts import Skip
 from carillon.ledger.opening import Ledger, open_ledger
+from carillon.ledger.sealing import Seals
 from tests.support.ledger_builders import defer, enrolment, finish, retry, route, settlement, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 from tests.support.ledger_properties import claim_one
@@ -278,3 +279,26 @@ async def test_what_is_too_much_goes_into_a_digest(ledger: Ledger) -> None:
     ((row,), _) = await ledger.digests({}, 10, 0)
     assert row["event_count"] == 3
     assert len(await ledger.claim([want()], 10, "w")) == 2
+
+
+@pytest.mark.req("P-1212")
+async def test_a_throttle_is_shown_as_the_next_acceptance_counts_it(engine: Engine) -> None:
+    """Another key gives an address another name, and what the older one has counted counts no more."""
+    ref, older, newer = "email:ann@example.com", bytes(range(32)), bytes(range(1, 33))
+    made = counted()
+    (entry,) = made.throttles
+    (to,) = made.routes
+    bare = {
+        "routes": (replace(to, recipient_ref=ref, route_id="email:x"),),
+        "throttles": (replace(entry, audience=ref),),
+    }
+    shown: list[int] = []
+    for ring in ([older], [newer, older]):
+        async with engine.ledger(seals=Seals(ring)) as ledger:
+            shown.append(len(await ledger.throttle_times(None, ref, "news")))
+            for _ in range(2):
+                (answer,) = await ledger.enrol([replace(counted(), **bare)])
+                assert isinstance(answer, Accepted)
+                assert answer.gated == ()
+            shown.append(len(await ledger.throttle_times(None, ref, "news")))
+    assert shown == [0, 2, 0, 2]

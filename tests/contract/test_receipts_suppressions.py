@@ -178,6 +178,7 @@ async def test_all_old_receipts_are_removed_however_many_a_message_has(engine: E
         await ledger.take_receipts([delivered(event_id=f"{number}/{each}") for each in range(3)], RULES)
     assert len(await engine.rows("receipts")) == 9
     await engine.grow_old("receipts", "received_at", 1001)
+    assert [await ledger.prune_beside(older, 2) for older in (1e9, 1000.0)] == [0, 2]
     rules = RetentionRules(record_seconds=1000.0, batch=2, pause_seconds=0.0)
     assert await Retention(ledger, lambda _: None, LoopClock(), rules).prune() == Pruned()
     assert await engine.rows("receipts") == []

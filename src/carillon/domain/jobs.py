@@ -248,5 +248,5 @@ class JobLedger(Effects, Protocol):
         ...
 
     async def prune_jobs(self, older_than_seconds: float, limit: int) -> int:
-        """Delete at most `limit` old rows and effects each; returns the number of rows."""
+        """Delete at most `limit` old rows and effects each; returns the larger number of the two."""
         ...

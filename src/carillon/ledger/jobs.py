@@ -54,8 +54,8 @@ class JobStore:
         values = {"older_than_seconds": older_than_seconds, "limit": limit}
 
         def steps() -> Steps[int]:
-            yield Ask("prune_effects", values)
-            return len((yield Ask("prune_jobs", values)))
+            effects = yield Ask("prune_effects", values)
+            return max(len(effects), len((yield Ask("prune_jobs", values))))
 
         return await self.engine.change(steps, repeatable=True)
 

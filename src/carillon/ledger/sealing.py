@@ -176,6 +176,11 @@ class Codec:
         """The id of a person in the form of its column: a bare address is sealed behind its kind."""
         return person_id if self.seals is None else changed_person(person_id, self.seals.address)
 
+    def ref(self, ref: str) -> str:
+        """The name of a person as new rows hold it."""
+        kind, address = bare_address(ref)
+        return ref if self.seals is None or kind is None else f"{kind}:{self.seals.name(address)}"
+
     def refs(self, refs: Sequence[str]) -> list[str]:
         """The names of a person as columns hold them: as they are, and as seals change those with an address."""
         found = list(refs)

@@ -66,4 +66,5 @@ RETURNING id;
 -- name: prune_effects
 DELETE FROM job_effects WHERE effect_key = ANY(ARRAY(
     SELECT effect_key FROM job_effects WHERE done_at < clock_timestamp() - make_interval(secs => :older_than_seconds)
-    LIMIT :limit FOR UPDATE SKIP LOCKED));
+    LIMIT :limit FOR UPDATE SKIP LOCKED))
+RETURNING 1 AS pruned;

@@ -49,4 +49,5 @@ RETURNING id;
 -- name: prune_effects
 DELETE FROM job_effects WHERE effect_key IN (
     SELECT effect_key FROM job_effects WHERE done_at < :now - CAST(round(:older_than_seconds * 1000) AS INTEGER)
-    LIMIT :limit);
+    LIMIT :limit)
+RETURNING 1 AS pruned;
