@@ -93,6 +93,16 @@ def test_suppressions_are_added_and_lifted_in_a_ledger_without_an_audit_trail(
     assert suppressions("list")["total"] == 0
 
 
+@pytest.mark.req("P-1232")
+@pytest.mark.parametrize("nothing", ["", " "])
+def test_a_variable_that_is_set_to_nothing_is_not_set(tmp_path: Path, nothing: str) -> None:
+    environ = {"DATABASE_URL": "sqlite:///audit.db", "RABBITMQ_URL": nothing, "REDIS_URL": nothing}
+    ran = run_carillon(["migrate", "--blueprint", "push-worker"], env=environ, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    unnamed = run_carillon(["migrate", "--blueprint", "push-worker"], env={"DATABASE_URL": nothing}, cwd=tmp_path)
+    assert (unnamed.returncode, "DATABASE_URL: is needed" in unnamed.stderr) == (2, True), unnamed.stderr
+
+
 @pytest.mark.req("P-1229")
 @pytest.mark.parametrize("url", ["sqlite:///my%20ledger.db", "sqlite:///my ledger.db?kept=here"])
 def test_a_ledger_is_there_however_its_address_is_written(tmp_path: Path, url: str) -> None:
