@@ -93,6 +93,27 @@ def test_suppressions_are_added_and_lifted_in_a_ledger_without_an_audit_trail(
     assert suppressions("list")["total"] == 0
 
 
+@pytest.mark.req("P-1232")
+@pytest.mark.parametrize("nothing", ["", " "])
+def test_a_variable_that_is_set_to_nothing_is_not_set(tmp_path: Path, nothing: str) -> None:
+    environ = {"DATABASE_URL": "sqlite:///audit.db", "RABBITMQ_URL": nothing, "REDIS_URL": nothing}
+    ran = run_carillon(["migrate", "--blueprint", "push-worker"], env=environ, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    unnamed = run_carillon(["migrate", "--blueprint", "push-worker"], env={"DATABASE_URL": nothing}, cwd=tmp_path)
+    assert (unnamed.returncode, "DATABASE_URL: is needed" in unnamed.stderr) == (2, True), unnamed.stderr
+
+
+@pytest.mark.req("P-1233")
+@pytest.mark.parametrize("days", ["36501", "1e8", "1e12", "inf"])
+def test_a_suppression_ends_at_a_time_that_can_be_shown(tmp_path: Path, days: str) -> None:
+    assert run_carillon(["migrate"], env={}, cwd=tmp_path).returncode == 0
+    ran = run_carillon(["suppressions", "add", "email", "ada@example.org", "--days", days], env={}, cwd=tmp_path)
+    said = "carillon: --days: at most 36,500; without it, it holds until it is lifted\n"
+    assert (ran.returncode, ran.stderr) == (1, said)
+    listed = run_carillon(["suppressions", "list"], env={}, cwd=tmp_path)
+    assert (listed.returncode, listed.stdout) == (0, "0 of 0 suppressions\n"), listed.stderr
+
+
 @pytest.mark.req("P-1229")
 @pytest.mark.parametrize("url", ["sqlite:///my%20ledger.db", "sqlite:///my ledger.db?kept=here"])
 def test_a_ledger_is_there_however_its_address_is_written(tmp_path: Path, url: str) -> None:

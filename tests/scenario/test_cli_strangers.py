@@ -15,6 +15,7 @@ import pytest
 from tests.support.client import Client
 from tests.support.process import Program, run_carillon
 from tests.support.terminal import Terminal
+from tests.support.vendor import Reply, Vendor
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.req("P-1151")
@@ -26,9 +27,14 @@ ANSWERS = {
         "does not answer as Carillon",
     ),
     "a list": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "does not answer as Carillon"),
+    "another program": (
+        b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"status":"ok"}',
+        "does not answer as Carillon",
+    ),
     "no web server": (b"-ERR unknown command 'GET'\r\n", "it ended without a whole answer"),
     "half": (b'HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{"items": [', "it ended without a whole answer"),
 }
+OK = {"notificationId": "n-1", "status": "queued", "queueName": "standard"}
 COMMANDS = [
     *(("send", "welcome", "--channel", "push", "--to", "x"), ("top",), ("tail",), ("pause",)),
     *(("digests", "list"), ("endpoints", "list"), ("templates", "test-send", "welcome", "--to", "x")),
@@ -98,6 +104,29 @@ class _Handing(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """The tests are quiet."""
+
+
+@pytest.mark.req("P-1231")
+@pytest.mark.parametrize("reply", [Reply(503), Reply(429), Reply(502, body="<h1>Bad Gateway</h1>")], ids=str)
+def test_what_is_accepted_is_followed_when_the_server_answers_again(tmp_path: Path, reply: Reply) -> None:
+    with Vendor(tmp_path / "busy.jsonl") as vendor:
+        vendor.answer(Reply(202, body=OK), reply, Reply(200, body={"status": "delivered", "routes": []}))
+        ran = run_carillon(["send", "welcome", "--to", "x", "--url", vendor.url], env={}, cwd=tmp_path)
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stderr
+    assert ran.stdout.startswith("n-1  delivered")
+
+
+@pytest.mark.req("P-1231")
+@pytest.mark.parametrize("reply", [Reply(503), Reply(403)], ids=["busy", "refused"])
+def test_what_is_accepted_is_said_to_be_where_its_outcome_stays_unknown(tmp_path: Path, reply: Reply) -> None:
+    with Vendor(tmp_path / "busy.jsonl") as vendor:
+        vendor.answer(Reply(202, body=OK))
+        vendor.default = reply
+        words = ["send", "welcome", "--to", "x", "--wait", "0.5", "--url", vendor.url]
+        ran = run_carillon(words, env={}, cwd=tmp_path)
+    why = f"its outcome is not known (the server answered {reply.status})"
+    assert (ran.returncode, ran.stderr) == (0, f"{why}; it is accepted and goes on without this command\n")
+    assert ran.stdout.startswith("n-1  queued")
 
 
 def test_tail_follows_events_again_after_a_gateway_s_503(tmp_path: Path) -> None:

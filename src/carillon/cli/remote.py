@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,7 +18,8 @@ import typer
 from carillon.domain.errors import CarillonError
 
 PATIENCE_SECONDS = 30
-OK, UNAUTHORIZED, NOT_FOUND = 200, 401, 404
+OK, UNAUTHORIZED, NOT_FOUND, TOO_MANY = 200, 401, 404, 429
+_SERVER_ERROR = 500
 
 HERE = "http://127.0.0.1:8080"
 PORT = "CARILLON_HTTP__PORT"
@@ -88,6 +89,11 @@ class RemoteFailed(CarillonError):
     status: int | None = None
     body: dict[str, Any] | None = None
     """The answer, if it was a JSON object."""
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may be answered later: nobody answers now, or too much is asked."""
+        return self.status is None or self.status == TOO_MANY or self.status >= _SERVER_ERROR
 
 
 def token_of(context: typer.Context, token: str | None, file: str | None) -> str | None:
@@ -191,12 +197,30 @@ def _answering(url: str) -> Iterator[None]:
     raise RemoteFailed(f"no answer from {_server(url)}: {why}; {_ADVICE}") from None
 
 
+class _Answered(dict[str, Any]):
+    """A JSON object of a server that should be Carillon: one that lacks what Carillon says is somebody else's."""
+
+    url = ""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise _stranger(self.url)
+
+
 def _document(text: bytes, url: str) -> dict[str, Any]:
+    def read(found: dict[str, Any]) -> _Answered:
+        answered = _Answered(found)
+        answered.url = url
+        return answered
+
     with suppress(ValueError):
-        found = json.loads(text)
-        if isinstance(found, dict):
+        found = json.loads(text, object_hook=read)
+        if isinstance(found, _Answered):
             return found
-    raise RemoteFailed(f"{_server(url)} does not answer as Carillon does; {_ADVICE}")
+    raise _stranger(url)
+
+
+def _stranger(url: str) -> RemoteFailed:
+    return RemoteFailed(f"{_server(url)} does not answer as Carillon does; {_ADVICE}")
 
 
 def _server(url: str) -> str:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from carillon.cli.options import AsJson, print_json
-from carillon.cli.remote import HERE, Token, TokenFile, Url, bearer, call, token_of
+from carillon.cli.remote import HERE, RemoteFailed, Token, TokenFile, Url, bearer, call, token_of
 from carillon.client.files import attachment
 from carillon.client.wire import key_header
 from carillon.domain.content.mail import Attachment
@@ -136,9 +136,7 @@ def _send(url: str, headers: dict[str, str], body: dict[str, Any], wait: float |
     story = accepted
     if wait > 0 and accepted["status"] == "queued":
         with Console(stderr=True, emoji=False).status("Accepted; waiting for the outcome…"):
-            story = _follow(f"{url}/api/v1/notifications/{accepted['notificationId']}?include=attempts", headers, wait)
-        if story["status"] == "queued":
-            typer.echo(f"still queued after {wait:g} s; it is accepted and goes on without this command", err=True)
+            story = _follow(url, headers, accepted, wait)
     if as_json:
         print_json(story)
     else:
@@ -199,13 +197,25 @@ def _metadata(text: str | None) -> dict[str, Any]:
         raise SendFailed(f"--metadata is not JSON: {error}") from None
 
 
-def _follow(url: str, headers: dict[str, str], seconds: float) -> dict[str, Any]:
+def _follow(url: str, headers: dict[str, str], accepted: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """The story once it is finished, or as far as it could be read; what was accepted stays accepted."""
+    path = f"{url}/api/v1/notifications/{accepted['notificationId']}?include=attempts"
     until = time.monotonic() + seconds
-    while True:
-        story = call(url, headers)
-        if story["status"] != "queued" or time.monotonic() >= until:
-            return story
+    story, trouble = accepted, ""
+    while story["status"] == "queued":
+        try:
+            story, trouble = call(path, headers), ""
+        except RemoteFailed as error:
+            trouble = f" ({error})"
+            if not error.passing:
+                break
+        if time.monotonic() >= until:
+            break
         time.sleep(POLL_SECONDS)
+    if story["status"] == "queued":
+        waited = f"its outcome is not known{trouble}" if trouble else f"still queued after {seconds:g} s"
+        typer.echo(f"{waited}; it is accepted and goes on without this command", err=True)
+    return story
 
 
 def _dead(story: dict[str, Any]) -> bool:

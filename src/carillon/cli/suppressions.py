@@ -20,6 +20,7 @@ from carillon.domain.suppressions import SHARED, Suppression, SuppressionKind, u
 app = typer.Typer(help="List, add and lift suppressions: addresses to which nothing is sent.", no_args_is_help=True)
 Result = TypeVar("Result")
 PAGE = 200
+MOST_DAYS = 36_500
 _WIDE = 100
 _LONG = frozenset({"address", "reason"})
 _HEADINGS = ("id", "channel", "address", "tenant", "kind", "since", "until", "reason")
@@ -132,6 +133,8 @@ def add(  # noqa: PLR0917 - a command line has many options
     """Send nothing more to an address; for a suppressed address the later end counts."""
     settings = settings_of_ledger(blueprint, config)
     _refuse_unfit(settings, channel, address)
+    if days is not None and days > MOST_DAYS:
+        raise NoSuchSuppression(f"--days: at most {MOST_DAYS:,}; without it, it holds until it is lifted")
     seconds = None if days is None else timedelta(days=days).total_seconds()
     asked = Suppression(channel, address, tenant or SHARED, reason, "operator", seconds)
 

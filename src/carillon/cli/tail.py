@@ -22,7 +22,6 @@ PAGE, PAGES = 100, 10
 REMEMBERED = 5000
 """How many notifications the command remembers; it reports no changes of older ones."""
 _RECONNECT_SECONDS = 3.0
-_SERVER_ERROR = 500
 _INDENT = " " * 10
 """As wide as the time of a line and what stands behind it."""
 _FILTERED_HERE = frozenset({"status", "provider", "tenantId"})
@@ -97,7 +96,7 @@ class Watch:
         try:
             found = self._look()
         except RemoteFailed as error:
-            if error.status is not None and error.status < _SERVER_ERROR:
+            if not error.passing:
                 raise
             if not self._away:
                 typer.echo(str(error), err=True)
@@ -186,7 +185,7 @@ def _listen(remote: Remote, heard: "queue.SimpleQueue[Told]") -> None:
                 for told in tick["recent"]:
                     heard.put({"kind": "event", **told})
         except RemoteFailed as error:
-            if error.status is not None and error.status < _SERVER_ERROR:
+            if not error.passing:
                 # The caller is no administrator, or the server has no console: follow notifications only.
                 return
         time.sleep(_RECONNECT_SECONDS)

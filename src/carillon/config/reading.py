@@ -69,7 +69,9 @@ def load(
     environ = os.environ if environ is None else environ
     name, below, user, tables = _trees(blueprint, config)
     if needs != "everything":
-        environ = {**config_environment.stand_ins(tables, ledger=needs == "nothing"), **environ}
+        stand_ins = config_environment.stand_ins(tables, ledger=needs == "nothing")
+        # A variable that is set to nothing is not set, here as elsewhere.
+        environ = {**environ, **{name: one for name, one in stand_ins.items() if not environ.get(name, "").strip()}}
     tree, _ = _picker_folded(below)
     user, said = _picker_folded(user)
     tree = _merge(tree, user)
