@@ -55,6 +55,18 @@ async def test_an_endpoint_that_is_down_is_shown_and_enabled(console: Console, p
     assert done["reason"] == "its owner has restarted it"
 
 
+@pytest.mark.req("P-1248")
+async def test_a_replay_since_a_date_that_is_no_moment_is_refused_by_the_server(console: Console) -> None:
+    page = await console.open("endpoints")
+    await page.get_by_role("button", name="Replay to an endpoint").click()
+    await page.get_by_label("Host and port").fill("127.0.0.1:8001")
+    await page.get_by_label("Since").fill("12026-01-03T10:00:00")
+    await page.locator("#confirm").click()
+    await expect(page.locator(".toast")).to_contain_text("Expected a date and time such as 2026-01-31T12:00:00Z")
+    # The browser reports every refused request by itself.
+    console.complaints.clear()
+
+
 @pytest.mark.req("P-1241")
 async def test_how_often_a_failure_came_can_be_read_on_a_phone(console: Console, program: Program) -> None:
     endpoint = f"127.0.0.1:{free_port()}"

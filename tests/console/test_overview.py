@@ -159,6 +159,18 @@ async def test_a_long_name_in_the_verdict_fits_a_phone(console: Console) -> None
         await console.ask("POST", "/api/v1/admin/pauses/resume", pause, **override)
 
 
+@pytest.mark.req("P-1250")
+async def test_the_names_of_templates_and_tenants_fit_a_phone(console: Console) -> None:
+    await console.send("email", tenantId="globex-international-company-llc")
+    await console.send("email")
+    page = await console.open("overview?by=tenant", size=PHONE)
+    ended = page.get_by_role("table", name="What ended")
+    await expect(ended).to_contain_text("globex-international")
+    await console.fits()
+    # What has no tenant cannot be chosen, and is not chosen where nothing is.
+    await expect(ended.get_by_role("button", name="none")).to_have_attribute("aria-pressed", "false")
+
+
 @pytest.mark.req("P-784")
 async def test_the_legend_is_about_the_whole_time(console: Console) -> None:
     """A quiet minute at the end does not make the legend say that there is nothing."""

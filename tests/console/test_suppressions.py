@@ -5,7 +5,7 @@ import uuid
 import pytest
 from playwright.async_api import expect
 
-from tests.support.console import PHONE, Console
+from tests.support.console import DESK, PHONE, Console
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -57,3 +57,32 @@ async def test_found_by_kind_and_by_address(console: Console) -> None:
 async def test_on_a_phone(console: Console) -> None:
     await console.open("suppressions", size=PHONE, scheme="dark")
     await console.fits()
+
+
+@pytest.mark.req("P-1249")
+@pytest.mark.parametrize("size", [DESK, PHONE])
+async def test_a_token_and_a_reason_without_a_space_fit(console: Console, size: tuple[int, int]) -> None:
+    by_hand = {"X-Admin-Override": "true"}
+    pause = {"scope": "template", "name": "welcome", "reason": "https://example.org/" + "w" * 180}
+    await console.ask("POST", "/api/v1/admin/pauses", pause, **by_hand)
+    try:
+        sent = await console.send("push", recipient="t" * 160)
+        page = await console.open(f"notifications/{sent}", size=size)
+        await expect(page.get_by_text("https://example.org/www")).to_be_visible()
+        await console.fits()
+        suppressed = {"channel": "push", "address": uuid.uuid4().hex * 5, "reason": "asked"}
+        await console.ask("POST", "/api/v1/suppressions", suppressed)
+        page = await console.open("suppressions?channel=push", size=size)
+        await page.get_by_role("button", name="Lift").first.click()
+        dialog = page.get_by_role("dialog")
+        assert await dialog.evaluate("one => one.scrollWidth <= one.clientWidth")
+        await page.locator("#confirm").click()
+        said = page.locator(".toast")
+        await expect(said).to_contain_text("are sent again")
+        box = await said.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= size[0]
+        assert await said.evaluate("one => one.scrollWidth <= one.clientWidth")
+    finally:
+        await console.ask("POST", "/api/v1/admin/pauses/resume", pause, **by_hand)

@@ -4,7 +4,7 @@ import { ask } from "./api.js";
 import { confirm } from "./dialog.js";
 import { h, toast } from "./dom.js";
 import { area, choice, field } from "./forms.js";
-import { local, many, moment, number } from "./format.js";
+import { inUtc, local, many, moment, number } from "./format.js";
 
 const BY_HAND = { "X-Admin-Override": "true" };
 const HOUR_MS = 3_600_000;
@@ -44,7 +44,7 @@ export async function replay(one, providers) {
   const body = {
     provider: one?.provider ?? given.provider,
     endpoint: one?.endpoint ?? given.endpoint,
-    since: new Date(given.since).toISOString(),
+    since: inUtc(given.since),
     delivered: given.which === "all",
     ratePerSecond: Number(given.rate) || null,
   };

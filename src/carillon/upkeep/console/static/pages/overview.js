@@ -180,7 +180,7 @@ function groups(history, state, pick) {
     h("button", { type: "button", id: `by-${by}`, text: by, "aria-pressed": String(state.by === by), onclick: () => pick(by, "") })));
   const rows = history.groups.map((one) => {
     const ended = one.delivered + one.failed;
-    return [h("button", { type: "button", class: "chip", id: `group-${one.name}`, "aria-pressed": String(state.name === one.name), disabled: !one.name,
+    return [h("button", { type: "button", class: "chip", id: `group-${one.name}`, "aria-pressed": String(state.name !== "" && state.name === one.name), disabled: !one.name,
       onclick: () => pick(state.by, state.name === one.name ? "" : one.name), text: one.name || "none" }),
     number(one.delivered), h("span", { class: one.failed ? "bad" : "", text: number(one.failed) }), number(one.skipped),
     h("span", { class: "shared" }, bar(ended ? one.failed / ended : 0, "bad"), ended ? percent(one.failed / ended) : "–"), millis(one.averageMs)];
