@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
@@ -177,9 +177,23 @@ def _answering(url: str) -> Iterator[None]:
     raise RemoteFailed(f"no answer from {_server(url)}: {why}; {_ADVICE}") from None
 
 
+class _Told(dict[str, Any]):
+    """An object of an answer. Who leaves out a field that a command reads is no Carillon, or an older one."""
+
+    server = ""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise RemoteFailed(f"{self.server} does not answer as Carillon does: there is no {name!r}; {_ADVICE}")
+
+
 def _document(text: bytes, url: str) -> dict[str, Any]:
+    def told(found: dict[str, Any]) -> _Told:
+        made = _Told(found)
+        made.server = _server(url)
+        return made
+
     with suppress(ValueError):
-        found = json.loads(text)
+        found = json.loads(text, object_hook=told)
         if isinstance(found, dict):
             return found
     raise RemoteFailed(f"{_server(url)} does not answer as Carillon does; {_ADVICE}")
