@@ -98,5 +98,8 @@ def test_a_mail_with_styles_is_one_document() -> None:
         assert (refused.value.place.part, refused.value.place.line) == ("html", 4)
         plain = ready(text="x", html=source.replace(STYLE, ""))
         assert "A" not in (render_message(plain, {**ORDER, "n": 1}).html or "")
+    # A careless end too many is none.
+    twice = f"{STYLE}<body>{{% if n %}}<i>A</i>{{% endif %}}</body></html></body></html>"
+    assert "<i style" in (render_message(ready(text="x", html=twice), ORDER).html or "")
     outlook = f"<html>{STYLE}<body><!--[if mso]></body><![endif]--><i>A</i></body></html>"
     assert "</i></body></html>" in (render_message(ready(text="x", html=outlook), ORDER).html or "")

@@ -16,7 +16,8 @@ from carillon.intake.jinja.scan import Piece, SourceToken, Tag
 _HOLDER = re.compile(r"<!--cj(\d+)j-->|cj(\d+)j(?:=\"\")?")
 _OPENED = re.compile(r"<[a-zA-Z/!][^<>]*+\Z")
 _STYLE = re.compile(r"<style\b", re.IGNORECASE)
-_SETTING = frozenset({"set", "if", "elif", "else", "endif"})
+_CONDITIONS = frozenset({"if", "elif", "else", "endif"})
+_SETTING = _CONDITIONS | {"set"}
 _ENDING = re.compile(r"<!--|-->|</(?P<name>html|body)\b", re.IGNORECASE)
 _VERBATIM = ("style", "title", "textarea")
 _TABLE = re.compile(r"(<(?:mj-)?table\b[^<>]*+>)((?>(?:\s|<!--cj\d+j-->)*))(?=<tr\b)", re.IGNORECASE)
@@ -197,18 +198,19 @@ def with_inlined_styles(pieces: list[Piece], place: Place) -> list[Piece]:
 
 
 def _check_ends(shown: HeldSource, place: Place) -> None:
-    """Refuse a second document: a parser puts what it says into the first one, out of the condition around it."""
-    ended: set[str] = set()
+    """Refuse a second document under a condition: a parser moves what it says into the first one."""
+    ended: dict[str, int] = {}
     hidden = False
     for found in _ENDING.finditer(shown.source):
-        if found["name"] is None:
+        name = (found["name"] or "").lower()
+        if not name:
             hidden = found.group() == "<!--"
         elif not hidden:
-            name = found["name"].lower()
-            if name in ended:
+            between = released(shown.source[ended.get(name, found.start()) : found.start()], shown.tags)
+            if any(isinstance(piece, Tag) and piece.word in _CONDITIONS for piece in between):
                 said = f"</{name}> is there twice: a mail with styles is one document: write conditions in its <body>"
                 raise BadTemplate(said, place=shown.place(found.start()) or place)
-            ended.add(name)
+            ended[name] = found.end()
 
 
 def _styles(source: str) -> str:
