@@ -173,8 +173,7 @@ def preview(  # noqa: PLR0917 - a command line has many options
     settings = load(blueprint, config, needs="nothing")
     found, _ = template_folder.read(folder, settings)
     wished = locale or _locale_of(settings, tenant)
-    rules = LocaleRules(settings.locale.default, settings.locale.on_missing)
-    template = _chosen(found, key, channel, wished, rules, strict=locale is not None)
+    template = _chosen(found, key, channel, wished, settings, strict=locale is not None)
     template = composer(settings).ready(template, found.usable, tenant)
     person = Person(written_as(wished, template.locale), zone_of(settings, tenant), SystemClock().wall())
     message = _previewed(template, _values(data), settings, person)
@@ -313,7 +312,7 @@ def _values(file: Path | None) -> dict[str, Any] | None:
 
 
 def _chosen(
-    found: FileTemplates, key: str, channel: str | None, wished: str, rules: LocaleRules, *, strict: bool
+    found: FileTemplates, key: str, channel: str | None, wished: str, settings: Settings, *, strict: bool
 ) -> Template:
     """The template that a send chooses, else any; with `strict` in no other language."""
     own = {(there, spoken): one for (code, there, spoken), one in found.all().items() if code == key}
@@ -322,6 +321,7 @@ def _chosen(
     channels = sorted({there for there, _ in own})
     chosen = channel or ("email" if "email" in channels else channels[0])
     locales = sorted(spoken for there, spoken in own if there == chosen)
+    rules = LocaleRules(settings.locale.default, settings.locale.on_missing)
     spoken, language = resolve_locale(wished, locales, rules), wished.partition("-")[0]
     if not locales or (strict and (spoken or "").partition("-")[0] != language):
         raise UnfitTemplates(f"{key} exists for {', '.join(f'{spoken}/{there}' for there, spoken in sorted(own))}")
