@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.process import run_carillon
+from tests.support.template_folders import lay
 
 BLUEPRINTS = {
     "push-worker": "DATABASE_URL",
@@ -21,6 +22,7 @@ COMMANDS = {
     "suppressions": ("suppressions", "list"),
     "dead letters": ("dead-letters", "list"),
     "a person": ("people", "export", "ada"),
+    "templates": ("templates", "list"),
 }
 
 
@@ -38,7 +40,7 @@ def test_tables_are_made_and_read_with_the_ledgers_address_alone(
     migrated = run_carillon(["migrate", "--blueprint", blueprint, "--json"], env=ledger, cwd=tmp_path)
     assert migrated.returncode == 0, migrated.stderr
     assert json.loads(migrated.stdout)["applied"]
-    absent = {"keys"} if blueprint == "galaxy" else set()
+    absent = {"keys", "templates"} if blueprint == "galaxy" else set()
     for name in COMMANDS.keys() - absent:
         words = COMMANDS[name]
         ran = run_carillon([*words, "--blueprint", blueprint], env=ledger, cwd=tmp_path)
@@ -134,6 +136,20 @@ def test_a_ledger_is_there_however_its_address_is_written(tmp_path: Path, url: s
 def test_the_calendars_of_the_settings_need_no_server(blueprint: str, tmp_path: Path) -> None:
     ran = run_carillon(["people", "holidays", "--blueprint", blueprint, "--json"], env={}, cwd=tmp_path)
     assert (ran.returncode, json.loads(ran.stdout)) == (0, {"items": []}), ran.stderr
+
+
+@pytest.mark.req("P-1270")
+@pytest.mark.parametrize("blueprint", BLUEPRINTS)
+def test_a_folder_of_templates_is_checked_and_shown_without_any_server(blueprint: str, tmp_path: Path) -> None:
+    channel = "sse" if blueprint == "sse" else "push"
+    lay(tmp_path, {f"ours/note/en/{channel}/text.jinja": "Hi", f"ours/note/en/{channel}/subject.jinja": "x"})
+    check, preview = (
+        run_carillon(["templates", *words, "--blueprint", blueprint], env={}, cwd=tmp_path)
+        for words in (["check", "ours"], ["preview", "ours", "note", "--part", "text"])
+    )
+    assert "1 templates read" in check.stdout, check.stderr
+    assert (preview.returncode, preview.stdout) == (0, "Hi\n"), preview.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["ours"]
 
 
 @pytest.mark.req("P-1086")

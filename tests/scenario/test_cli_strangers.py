@@ -31,6 +31,7 @@ ANSWERS = {
         b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"status":"ok"}',
         "does not answer as Carillon",
     ),
+    "an object": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "does not answer as Carillon does: there is no '"),
     "no web server": (b"-ERR unknown command 'GET'\r\n", "it ended without a whole answer"),
     "half": (b'HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{"items": [', "it ended without a whole answer"),
 }
@@ -62,6 +63,7 @@ def stranger(answer: bytes) -> Iterator[str]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.req("P-1271")
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_something_else_is_named_in_one_line(tmp_path: Path, command: tuple[str, ...]) -> None:
     for what, (answer, words) in ANSWERS.items():

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from carillon.domain.errors import BadTemplate
 from carillon.intake.jinja.ready import Composer
 from carillon.intake.render import render_message
 from tests.unit.test_jinja_engine import ORDER, ready
@@ -84,3 +85,21 @@ def test_a_condition_may_stand_around_a_whole_document(before: str) -> None:
         assert rich.startswith("<!doctype html>"), rich
         assert rich.endswith("</html>")
         assert rich.count("hi ada &lt;b&gt;") == 1
+
+
+@pytest.mark.req("P-1272")
+def test_a_mail_with_styles_is_one_document() -> None:
+    """Otherwise it would have what both say, under the first condition alone."""
+    for one, two in ((f"<html><head>{STYLE}</head><body>", "</body></html>"), (f"{STYLE}<body>", "</body>")):
+        source = f"{{% if n > 2 %}}\n{one}<i>A</i>{two}\n{{% else %}}\n<body><i>B</i>{two}{{% endif %}}"
+        with pytest.raises(BadTemplate, match="is there twice: a mail with styles is one document") as refused:
+            ready(text="x", html=source)
+        assert refused.value.place is not None
+        assert (refused.value.place.part, refused.value.place.line) == ("html", 4)
+        plain = ready(text="x", html=source.replace(STYLE, ""))
+        assert "A" not in (render_message(plain, {**ORDER, "n": 1}).html or "")
+    # A careless end too many is none.
+    twice = f"{STYLE}<body>{{% if n %}}<i>A</i>{{% endif %}}</body></html></body></html>"
+    assert "<i style" in (render_message(ready(text="x", html=twice), ORDER).html or "")
+    outlook = f"<html>{STYLE}<body><!--[if mso]></body><![endif]--><i>A</i></body></html>"
+    assert "</i></body></html>" in (render_message(ready(text="x", html=outlook), ORDER).html or "")

@@ -198,12 +198,12 @@ def _answering(url: str) -> Iterator[None]:
 
 
 class _Answered(dict[str, Any]):
-    """A JSON object of a server that should be Carillon: one that lacks what Carillon says is somebody else's."""
+    """A JSON object of a server that should be Carillon: who leaves out what a command reads is none, or an older one."""
 
     url = ""
 
     def __missing__(self, name: str) -> NoReturn:
-        raise _stranger(self.url)
+        raise _stranger(self.url, f": there is no {name!r}")
 
 
 def _document(text: bytes, url: str) -> dict[str, Any]:
@@ -219,8 +219,8 @@ def _document(text: bytes, url: str) -> dict[str, Any]:
     raise _stranger(url)
 
 
-def _stranger(url: str) -> RemoteFailed:
-    return RemoteFailed(f"{_server(url)} does not answer as Carillon does; {_ADVICE}")
+def _stranger(url: str, why: str = "") -> RemoteFailed:
+    return RemoteFailed(f"{_server(url)} does not answer as Carillon does{why}; {_ADVICE}")
 
 
 def _server(url: str) -> str:

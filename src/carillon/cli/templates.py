@@ -52,7 +52,7 @@ class UnfitTemplates(CarillonError):
 @app.command()
 def check(folder: Folder, blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
     """Read every template of a folder; exit 1 if one is unfit or lacks a locale or translation, 2 if one is broken."""
-    settings = load(blueprint, config)
+    settings = load(blueprint, config, needs="nothing")
     faults: list[str] = []
     found, complaints = template_folder.read(folder, settings, faults=faults)
     missing = [str(gap) for gap in gaps([(None, *name) for name in _messages(found)], settings.locale.supported)]
@@ -90,7 +90,7 @@ def push(
 
     It returns when every running process uses them, a second later.
     """
-    settings = load(blueprint, config)
+    settings = load(blueprint, config, needs="ledger")
     drafts = _drafts(folder, settings, tenant)
     work = partial(_push, drafts=drafts, locale=settings.locale.default, dry_run=dry_run)
     # A dry run does not create a ledger either: every template would be new in it.
@@ -118,7 +118,7 @@ def pull(
     as_json: AsJson = False,
 ) -> None:
     """Write the ledger's templates in use into a folder; files that are not templates stay."""
-    settings = load(blueprint, config)
+    settings = load(blueprint, config, needs="ledger")
     stored = read_ledger(settings, lambda ledger: _stored(ledger, tenant)) or []
     found: dict[str, str] = {}
     for one in stored:
@@ -140,7 +140,7 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Show what a push would change, as a unified diff; exit 1 if anything would change."""
-    settings = load(blueprint, config)
+    settings = load(blueprint, config, needs="ledger")
     drafts = _drafts(folder, settings, tenant)
     stored = read_ledger(settings, lambda ledger: _stored(ledger, tenant)) or []
     lines = template_folder.differences(stored, drafts, settings.locale.default)
@@ -170,11 +170,10 @@ def preview(  # noqa: PLR0917 - a command line has many options
     as_json: AsJson = False,
 ) -> None:
     """Render a template of a folder with its sample, or with values of a file; exit 1 if it could not be sent."""
-    settings = load(blueprint, config)
+    settings = load(blueprint, config, needs="nothing")
     found, _ = template_folder.read(folder, settings)
     wished = locale or _locale_of(settings, tenant)
-    rules = LocaleRules(settings.locale.default, settings.locale.on_missing)
-    template = _chosen(found, key, channel, wished, rules, strict=locale is not None)
+    template = _chosen(found, key, channel, wished, settings, strict=locale is not None)
     template = composer(settings).ready(template, found.usable, tenant)
     person = Person(written_as(wished, template.locale), zone_of(settings, tenant), SystemClock().wall())
     message = _previewed(template, _values(data), settings, person)
@@ -266,7 +265,7 @@ def list_(  # noqa: PLR0917 - a command line has many options
     """List the templates in the ledger, each in the version in use, and those in the folders of the settings."""
     given = {"template_key": key, "channel": channel, "locale": locale, "tenant_id": tenant}
     filters = {name: value for name, value in given.items() if value is not None}
-    settings = load(blueprint, config)
+    settings = load(blueprint, config, needs="ledger")
     found, total = read_ledger(settings, lambda ledger: ledger.list_templates(filters, MOST, 0)) or ([], 0)
     files = [] if tenant else _in_folders(settings, (key, channel, locale))
     if as_json:
@@ -313,7 +312,7 @@ def _values(file: Path | None) -> dict[str, Any] | None:
 
 
 def _chosen(
-    found: FileTemplates, key: str, channel: str | None, wished: str, rules: LocaleRules, *, strict: bool
+    found: FileTemplates, key: str, channel: str | None, wished: str, settings: Settings, *, strict: bool
 ) -> Template:
     """The template that a send chooses, else any; with `strict` in no other language."""
     own = {(there, spoken): one for (code, there, spoken), one in found.all().items() if code == key}
@@ -322,6 +321,7 @@ def _chosen(
     channels = sorted({there for there, _ in own})
     chosen = channel or ("email" if "email" in channels else channels[0])
     locales = sorted(spoken for there, spoken in own if there == chosen)
+    rules = LocaleRules(settings.locale.default, settings.locale.on_missing)
     spoken, language = resolve_locale(wished, locales, rules), wished.partition("-")[0]
     if not locales or (strict and (spoken or "").partition("-")[0] != language):
         raise UnfitTemplates(f"{key} exists for {', '.join(f'{spoken}/{there}' for there, spoken in sorted(own))}")

@@ -16,7 +16,9 @@ from carillon.intake.jinja.scan import Piece, SourceToken, Tag
 _HOLDER = re.compile(r"<!--cj(\d+)j-->|cj(\d+)j(?:=\"\")?")
 _OPENED = re.compile(r"<[a-zA-Z/!][^<>]*+\Z")
 _STYLE = re.compile(r"<style\b", re.IGNORECASE)
-_SETTING = frozenset({"set", "if", "elif", "else", "endif"})
+_CONDITIONS = frozenset({"if", "elif", "else", "endif"})
+_SETTING = _CONDITIONS | {"set"}
+_ENDING = re.compile(r"<!--|-->|</(?P<name>html|body)\b", re.IGNORECASE)
 _VERBATIM = ("style", "title", "textarea")
 _TABLE = re.compile(r"(<(?:mj-)?table\b[^<>]*+>)((?>(?:\s|<!--cj\d+j-->)*))(?=<tr\b)", re.IGNORECASE)
 _ELEMENT = re.compile(r"<(?P<ends>/?)(?P<name>[a-zA-Z!][a-zA-Z0-9]*+)(?P<said>[^<>]*+)>")
@@ -182,6 +184,7 @@ def with_inlined_styles(pieces: list[Piece], place: Place) -> list[Piece]:
         return pieces
     macros, rest = apart(pieces)
     shown = held(rest)
+    _check_ends(shown, place)
     inliner = css_inline.CSSInliner(keep_at_rules=True, load_remote_stylesheets=False)
     try:
         made = inliner.inline(with_bodies(shown.source))
@@ -192,6 +195,22 @@ def with_inlined_styles(pieces: list[Piece], place: Place) -> list[Piece]:
         there = None if sheet is None else shown.place(sheet.start())
         raise BadTemplate(f"the styles cannot be inlined: {error}", place=there or place) from None
     return [*released(kept, inside.tags), *released(made, shown.tags)]
+
+
+def _check_ends(shown: HeldSource, place: Place) -> None:
+    """Refuse a second document under a condition: a parser moves what it says into the first one."""
+    ended: dict[str, int] = {}
+    hidden = False
+    for found in _ENDING.finditer(shown.source):
+        name = (found["name"] or "").lower()
+        if not name:
+            hidden = found.group() == "<!--"
+        elif not hidden:
+            between = released(shown.source[ended.get(name, found.start()) : found.start()], shown.tags)
+            if any(isinstance(piece, Tag) and piece.word in _CONDITIONS for piece in between):
+                said = f"</{name}> is there twice: a mail with styles is one document: write conditions in its <body>"
+                raise BadTemplate(said, place=shown.place(found.start()) or place)
+            ended[name] = found.end()
 
 
 def _styles(source: str) -> str:
