@@ -198,7 +198,7 @@ def _answering(url: str) -> Iterator[None]:
 
 
 class _Answered(dict[str, Any]):
-    """A JSON object of a server that should be Carillon: who leaves out what a command reads is none, or an older one."""
+    """A JSON object of an answer: a server that leaves out what a command reads is no Carillon, or an older one."""
 
     url = ""
 
