@@ -1,5 +1,6 @@
 """What the console counts in this process: calls in steps of ten seconds, troubles, and changes of breakers."""
 
+from array import array
 from collections import deque
 from collections.abc import Hashable
 from typing import Any
@@ -45,7 +46,8 @@ class SeriesStep(msgspec.Struct):
     delivered: int = 0
     retried: int = 0
     failed: int = 0
-    durations: list[float] = []
+    durations: "array[float]" = msgspec.field(default_factory=lambda: array("f"))
+    """Four bytes each: as floats, those of an hour would take two megabytes of every process."""
 
 
 class Series:
