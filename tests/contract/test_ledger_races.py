@@ -2,11 +2,17 @@
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 
 import pytest
 
+from carillon.domain.admin import AdminAction, WaitingChange
 from carillon.domain.claims import Settled
+from carillon.domain.consent import Categories
+from carillon.domain.lanes import Lane, Lanes
+from carillon.domain.notifications import Collapse, Status
 from carillon.ledger.opening import Ledger
+from carillon.upkeep.redriving import redrive_skipped, skipped_action, skipped_plan
 from tests.support.ledger_builders import bury, enrolment, finish, redrive, retry, route, want
 from tests.support.ledger_engines import PostgresEngine, ledger_fixture
 from tests.support.ledger_postgres import connected, until_waiting
@@ -14,6 +20,11 @@ from tests.support.ledger_properties import claim_one
 
 ledger = ledger_fixture("function")
 
+TICKETS = "UPDATE routes SET ticket = nextval('claim_tokens') WHERE ticket IS NULL AND next_attempt_at IS NOT NULL"
+"""The time of what was scheduled has come: a claim gives it a ticket."""
+FAR_MS = 4_000_000_000_000
+STOP = AdminAction(actor="ops", action="stop_redrive")
+Work = Callable[[], Awaitable[object]]
 TAKE_OVER = (
     "WITH ended AS (DELETE FROM leases RETURNING lease_id) "
     "UPDATE routes SET claim_token = 1000000, next_attempt_at = now() + interval '1 hour', "
@@ -120,3 +131,57 @@ async def test_overlapping_settlements_do_not_deadlock(engine: PostgresEngine, l
         await asyncio.gather(*(mine.settle(batch) for mine, batch in zip([ledger, other] * 10, batches, strict=True)))
     assert (await ledger.counts())["routes"]["published"] == 200
     assert len(await engine.rows("attempts_told")) == 200
+
+
+async def cancelled(ledger: Ledger) -> Work:
+    made = enrolment(scheduled_for_ms=FAR_MS)
+    await ledger.enrol([made])
+    return lambda: ledger.cancel(made.notification.notification_id)
+
+
+async def changed(ledger: Ledger) -> Work:
+    await ledger.enrol([enrolment(scheduled_for_ms=FAR_MS, user_id="u")])
+    return lambda: ledger.change_waiting({"user_id": "u"}, WaitingChange(scheduled_for_ms=FAR_MS - 1))
+
+
+async def replaced(ledger: Ledger) -> Work:
+    key = Collapse("score", "user:ann")
+    await ledger.enrol([enrolment(scheduled_for_ms=FAR_MS, collapse=key)])
+    return lambda: ledger.enrol([enrolment(collapse=key)])
+
+
+async def stopped(ledger: Ledger) -> Work:
+    await ledger.enrol([enrolment()])
+    claim = await claim_one(ledger)
+    await ledger.settle([bury(claim)])
+    assert await redrive(ledger, claim.key) == 1
+    (action,), _ = await ledger.actions({}, 1, 0)
+    return lambda: ledger.stop_redrive(action["action_id"], STOP)
+
+
+async def unskipped(ledger: Ledger) -> Work:
+    await ledger.enrol([enrolment(route(status=Status.SKIPPED, skipped_because="so", skipped_by="category"))])
+    plan = skipped_plan(Lanes({"standard": Lane(rank=2, queue_name="standard")}), Categories())
+    action = skipped_action(actor="ops", reason="now", filters={}, rate=None)
+    done = await redrive_skipped(ledger, {}, plan, action)
+    assert done.action_id is not None
+    number = done.action_id
+    return lambda: ledger.stop_redrive(number, STOP)
+
+
+@pytest.mark.req("P-1214")
+@pytest.mark.parametrize("waiting", [cancelled, changed, replaced, stopped, unskipped])
+async def test_what_takes_back_a_route_that_a_claim_takes_at_this_moment(
+    engine: PostgresEngine, ledger: Ledger, waiting: Callable[[Ledger], Awaitable[Work]]
+) -> None:
+    """PostgreSQL looks at the row again, and runs no deletion of the same statement for that: it raised an error."""
+    work = await waiting(ledger)
+    async with connected(engine.dsn) as heir:
+        async with heir.transaction():
+            await heir.execute(TICKETS)
+            late = asyncio.ensure_future(work())
+            await until_waiting(engine.dsn, 1)
+        found = await late
+    rows = await engine.rows("routes")
+    assert rows[0]["status"] in ("pending", "failed"), "the claim has it"
+    assert not isinstance(found, int) or found == 0

@@ -177,6 +177,7 @@ SELECT detail_json FROM admin_actions WHERE action_id = :action_id FOR UPDATE;
 --   claim_token, ticket     what a worker holds goes on: its call may be under way.
 --   attempt_count = 0       what was attempted since is a retry, and no part of what waits for its turn.
 --   delivered               what was delivered before is `stop_replay`'s.
+--   count(*) FROM taken     as in `stop_routes`.
 WITH taken AS (
     DELETE FROM due d USING redriven_routes m, routes r
     WHERE m.action_id = :action_id AND NOT m.delivered
@@ -191,7 +192,7 @@ SET status = 'dead_letter', dead_lettered_at = clock_timestamp(), next_attempt_a
 FROM redriven_routes m
 WHERE m.action_id = :action_id AND NOT m.delivered AND r.notification_id = m.notification_id AND r.route_id = m.route_id
   AND r.status = 'failed' AND r.attempt_count = 0 AND r.claim_token IS NULL
-  AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken))
+  AND (SELECT count(*) FROM taken) IS NOT NULL AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken))
 RETURNING r.notification_id, r.route_id;
 
 -- name: stop_redrive_bury

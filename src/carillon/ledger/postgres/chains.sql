@@ -28,6 +28,7 @@ WHERE r.notification_id = given.notification_id AND r.route_id = given.route_id;
 --   claim_token             a claimed route may be on its way and stays: when that call fails, its next claim finds the goal reached.
 --   taken                   the row of `due` stands for the route, as in `stop_routes`; both are locked, or neither is touched.
 --   SKIP LOCKED             two receipts about two routes of one chain never wait for each other in a circle.
+--   count(*) FROM taken     as in `stop_routes`.
 WITH taken AS (
     DELETE FROM due d WHERE d.ctid = ANY (ARRAY(
         SELECT q.ctid FROM routes w JOIN due q ON q.lane = w.lane AND q.provider = w.provider AND q.grp = w.grp
@@ -57,6 +58,7 @@ FROM (
         ORDER BY e.step LIMIT 1) AS done
     WHERE w.notification_id = ANY (:notification_ids::text[]) AND w.goal IS NOT NULL AND w.status IN ('pending', 'failed')
       AND (w.claim_token IS NULL OR w.next_attempt_at <= clock_timestamp())
+      AND (SELECT count(*) FROM taken) IS NOT NULL
       AND (w.ticket IS NULL OR w.ticket IN (SELECT ticket FROM taken)
            OR EXISTS (SELECT FROM leases l WHERE l.expires_at <= clock_timestamp() AND w.ticket = ANY (l.tickets)))
     FOR UPDATE OF w SKIP LOCKED

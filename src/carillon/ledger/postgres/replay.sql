@@ -84,6 +84,7 @@ WHERE r.notification_id = given.notification_id AND r.route_id = given.route_id;
 -- name: stop_replay
 -- Runs in the transaction of `stop_redrive`, and wins the same race against a worker that claims a route at this moment.
 --   published_at            a route that a pause held meanwhile has lost its time: its last success tells it.
+--   count(*) FROM taken     as in `stop_routes`.
 WITH taken AS (
     DELETE FROM due d USING redriven_routes m, routes r
     WHERE m.action_id = :action_id AND m.delivered
@@ -100,5 +101,5 @@ SET status = 'published', next_attempt_at = NULL, turn = NULL, ticket = NULL, up
 FROM redriven_routes m
 WHERE m.action_id = :action_id AND m.delivered AND r.notification_id = m.notification_id AND r.route_id = m.route_id
   AND r.status = 'failed' AND r.attempt_count = 0 AND r.claim_token IS NULL
-  AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken))
+  AND (SELECT count(*) FROM taken) IS NOT NULL AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken))
 RETURNING r.notification_id, r.route_id;

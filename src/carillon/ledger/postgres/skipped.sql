@@ -68,6 +68,7 @@ SELECT (date_part('epoch', clock_timestamp()) * 1000)::float8 AS now_ms;
 -- Runs in the transaction of `stop_redrive`.
 -- Race: a worker claims a route at this moment. The second one waits, looks again and finds it taken.
 --   taken                   the row of `due` stands for the route: what a worker holds stays.
+--   count(*) FROM taken     as in `stop_routes`.
 WITH taken AS (
     DELETE FROM due d USING redriven_routes m, routes r
     WHERE m.action_id = :action_id AND r.notification_id = m.notification_id AND r.route_id = m.route_id
@@ -81,6 +82,6 @@ SET status = 'skipped', skipped_at = clock_timestamp(), next_attempt_at = NULL, 
 FROM redriven_routes m
 WHERE m.action_id = :action_id AND r.notification_id = m.notification_id AND r.route_id = m.route_id
   AND r.status = 'pending' AND r.attempt_count = 0 AND r.claim_token IS NULL
-  AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken))
+  AND (SELECT count(*) FROM taken) IS NOT NULL AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken))
   AND r.last_error_classification IN ('suppressed', 'category', 'throttle')
 RETURNING r.notification_id, r.route_id;

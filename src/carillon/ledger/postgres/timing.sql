@@ -26,6 +26,7 @@ WHERE n.notification_id = given.notification_id AND n.stopped IS NULL;
 --                           a row that is locked here.
 --   claim_token, leases     a claimed route may be on its way and stays; a lease that ran out does not protect it,
 --                           and its attempt counts.
+--   count(*) FROM taken     reads `taken` before a row is locked: for its second look at a row, PostgreSQL runs no deletion but raises an error.
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(:notification_id::text[], :gate::text[], :reason::text[]) AS given (notification_id, gate, reason)
 ), taken AS (
@@ -42,6 +43,7 @@ SET status = 'skipped', skipped_at = clock_timestamp(), next_attempt_at = NULL, 
 FROM given
 WHERE r.notification_id = given.notification_id AND r.status IN ('pending', 'failed')
   AND (r.claim_token IS NULL OR r.next_attempt_at <= clock_timestamp())
+  AND (SELECT count(*) FROM taken) IS NOT NULL
   AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken)
        OR EXISTS (SELECT FROM leases l WHERE l.expires_at <= clock_timestamp() AND r.ticket = ANY (l.tickets)))
 RETURNING r.notification_id, r.route_id;
@@ -108,6 +110,7 @@ WHERE n.notification_id = ANY (:notification_ids::text[]) AND n.stopped IS NULL;
 --   behind                  the later channels of a chain keep their distance from the first, as `budget_since` has it: expiry cuts the other.
 --   greatest                what was due at its old expiry, to be skipped, is due at its own time again.
 --   latest_ms               no time is after the last year, which nobody could show: the whole chain goes so much earlier.
+--   count(*) FROM taken     as in `stop_routes`.
 WITH taken AS (
     DELETE FROM due d USING routes r
     WHERE r.notification_id = ANY (:notification_ids::text[]) AND r.status = 'pending' AND r.attempt_count = 0
@@ -136,5 +139,5 @@ JOIN (
 ) AS first ON first.notification_id = n.notification_id
 WHERE n.notification_id = r.notification_id AND first.route_id = r.route_id
   AND r.notification_id = ANY (:notification_ids::text[]) AND r.status = 'pending' AND r.attempt_count = 0 AND r.claim_token IS NULL
-  AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken))
+  AND (SELECT count(*) FROM taken) IS NOT NULL AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken))
 RETURNING r.notification_id, r.route_id;
