@@ -312,7 +312,7 @@ async def test_all_that_match_only_where_the_filters_say_so(console: Console) ->
     await expect(page.get_by_role("table", name="Notifications").locator("tbody tr")).to_have_count(2)
     # Cancelling does not know the free text: it would touch more than is shown.
     await expect(page.locator("#bulk-cancel")).to_have_count(0)
-    # The API does not cancel everything that waits, whoever it is for.
+    # The API does not cancel everything that waits.
     page = await console.open("notifications?status=queued")
     await expect(page.get_by_role("button", name="CSV")).to_be_visible()
     await expect(page.locator("#bulk-cancel")).to_have_count(0)
