@@ -9,7 +9,7 @@ import pytest
 from carillon.domain.alerts import Alert, PostponedAlert, ProviderAttempt
 from carillon.domain.claims import Claim, Settled, Settlement
 from carillon.domain.decide import exhausted_text
-from carillon.domain.verdicts import Bury, FailOver
+from carillon.domain.verdicts import Bury, FailOver, Finish
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_builders import PROVIDER, bury, enrolment, failed_note, finish, note, redrive, route, want
 from tests.support.ledger_engines import Engine, engine_fixture
@@ -150,7 +150,9 @@ async def test_a_redrive_does_not_rewrite_what_is_still_to_be_told(engine: Engin
         told = await buried(ledger)
         assert await redrive(ledger, (told, "email:user:ann")) == 1
         await a_moment_later()
-        await ledger.settle([finish(await claimed(ledger))])
+        # A call that took longer than that moment would have begun before the alert.
+        brief = Settlement(claim=await claimed(ledger), verdict=Finish(), note=note(duration_ms=1.0))
+        await ledger.settle([brief])
         (alert,) = await alerts(ledger)
         assert (alert.attempt_count, alert.last_error) == (1, "no such mailbox")
         assert alert.provider_attempts == [ProviderAttempt(PROVIDER, None, "no such mailbox")]

@@ -51,7 +51,7 @@ LONGEST: dict[int, str] = {
         domain.content.parts.InAppAction.label
         domain.content.parts.Word domain.synchronous._SEPARATORS
         domain.templates.unfit_name/1 domain.templates.unfit_name/2 domain.templates._TAG
-        domain.templates._UNKNOWN
+        domain.templates._UNKNOWN domain.templates._UNWRITTEN
         doors.http.wire.TemplateKey doors.http.wire.Origin doors.http.wire.Tenant doors.http.wire.UserId
         doors.http.wire.Address doors.http.wire.Locale doors.http.wire.Correlation doors.http.wire.Key
         doors.http.wire._KEY doors.messages._CORRELATION doors.redis_stream.offset._ID intake.directory._ADDRESS
@@ -65,6 +65,7 @@ LONGEST: dict[int, str] = {
         intake.jinja.engine._USED intake.jinja.engine._INNER web.endpoint._SLASH
         intake.jinja.catalogues._NAMED intake.jinja.mail._HOLDER intake.jinja.mail._OPENED intake.jinja.mail._STYLE
         intake.jinja.mail._TABLE intake.jinja.mail._SPACES intake.jinja.mail._ELEMENT intake.jinja.mail._SAID
+        intake.jinja.mail._REFERENCE intake.jinja.mail._ENDING
         intake.jinja.mail._MANY intake.jinja.scan._Lines.__init__/1
         intake.jinja.guard._WHOLE intake.jinja.guard._OPENED
         providers.egress._URL providers.egress._REST providers.egress._BRACKETED

@@ -20,7 +20,8 @@ EngineName = Literal["simple", "jinja"]
 Kind = Literal["message", "layout", "partial", "catalogue"]
 LONG_SUBJECT = 150
 CUT_HTML = 100 * 1024
-_UNWRITTEN = re.compile(r"\{#.*?#\}|\{\{.*?\}\}", re.DOTALL)
+_UNWRITTEN = re.compile(r"\{#.*?(?:#\}|\Z)|\{\{.*?(?:\}\}|\Z)", re.DOTALL)
+"""What is not closed goes on to the end: else each of many openings would be followed to the end in vain."""
 _UNKNOWN = re.compile(r"<(mj-[\w-]++)")
 """An element that is not HTML: MJML has handed it on as it was."""
 
