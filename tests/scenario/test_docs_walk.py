@@ -10,16 +10,20 @@ from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Postgres, Redis
 from tests.support.tracing import Passed
 
-TIMES = 2
-"""Two walks: on a busy machine two steps that do not depend on each other may change places in one of them."""
+TIMES = 1
+"""One walk, and more while none has the order of the page."""
 
 
 def described(key: str, runs: list[Passed]) -> list[str]:
     return problems(PAGE.read_text(), WAYS[key][0], runs)
 
 
+def agrees(key: str) -> walks.Agrees:
+    return lambda runs: not described(key, runs)
+
+
 def test_over_http(tmp_path: Path, postgres: Postgres) -> None:
-    runs = walks.http(tmp_path, postgres.database(), TIMES)
+    runs = walks.http(tmp_path, postgres.database(), TIMES, agrees=agrees("http"))
     assert {"web", "doors", "intake", "ledger", "outbound", "providers", "receipts"} <= {
         file.partition("/")[0] for file, _ in runs[0]
     }, "the way reaches the receipt"
@@ -27,12 +31,19 @@ def test_over_http(tmp_path: Path, postgres: Postgres) -> None:
 
 
 def test_from_rabbitmq_to_fcm(tmp_path: Path, postgres: Postgres, rabbitmq: RabbitMQ, redis_server: Redis) -> None:
-    runs = walks.push_worker(tmp_path, postgres.database(), TIMES, rabbit=rabbitmq, redis_server=redis_server)
+    runs = walks.push_worker(
+        tmp_path,
+        postgres.database(),
+        TIMES,
+        rabbit=rabbitmq,
+        redis_server=redis_server,
+        agrees=agrees("push-worker"),
+    )
     assert described("push-worker", runs) == []
 
 
 def test_one_payment(tmp_path: Path, postgres: Postgres, redis_server: Redis) -> None:
-    runs = walks.billing(tmp_path, postgres.database(), TIMES, redis_server=redis_server)
+    runs = walks.billing(tmp_path, postgres.database(), TIMES, redis_server=redis_server, agrees=agrees("billing"))
     assert described("billing", runs) == []
 
 
