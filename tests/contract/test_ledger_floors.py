@@ -28,10 +28,10 @@ LAY = (
     f"INSERT INTO due SELECT {LANE}, '{PROVIDER}', {{group}}, now() - interval '1 h', -n"  # noqa: S608 - of this file
     f" FROM generate_series(1, {DEAD}) AS n"
 )
-LEASES = (
-    "INSERT INTO leases (lease_id, owner, claimed_at, expires_at, tickets)"
-    f" SELECT -n, 'w', now() - interval '2 h', now() - interval '1 h', '{{}}' FROM generate_series(1, {DEAD}) AS n"  # noqa: S608 - of this file
-)
+LEASES = """
+INSERT INTO leases (lease_id, owner, claimed_at, expires_at, tickets)
+SELECT -n, 'w', now() - interval '2 h', now() - interval '1 h', '{{}}' FROM generate_series(1, {many}) AS n
+"""
 EARLIER = """
 WITH earlier AS (
     UPDATE routes SET next_attempt_at = next_attempt_at - interval '{age}'
@@ -109,7 +109,7 @@ async def beside_an_old_snapshot(engine: PostgresEngine, *groups: int) -> AsyncI
         await sleeper.fetchval("SELECT count(*) FROM due")
         for group in groups:
             await engine.execute(LAY.format(group=group))
-        await engine.execute(LEASES)
+        await engine.execute(LEASES.format(many=DEAD))
         await engine.execute("DELETE FROM due WHERE ticket < 0")
         await engine.execute("DELETE FROM leases WHERE lease_id < 0")
         yield
