@@ -127,28 +127,6 @@ def test_a_refused_message_becomes_a_dead_letter_and_is_redriven(client: Client,
     assert client.settled(notification_id)["status"] == "delivered"
 
 
-@pytest.mark.req("P-1300")
-@pytest.mark.parametrize(
-    ("channel", "recipient", "asked", "attempts"),
-    [
-        ("webhook", "https://hooks.example.org/in", {}, 10),
-        ("webhook", "https://hooks.example.org/in", {"isBulk": True}, 10),
-        ("webhook", "https://hooks.example.org/in", {"priority": "high"}, 3),
-        ("push", "device-1", {}, 6),
-    ],
-)
-def test_a_webhook_is_tried_for_days(
-    client: Client, channel: str, recipient: str, asked: dict[str, object], attempts: int
-) -> None:
-    body = {**WELCOME, "channel": channel, "recipient": recipient, **asked}
-    (route,) = client.call("POST", "/api/v1/notifications/explain", body).body["routes"]
-    assert route["maxAttempts"] == attempts
-    assert len(route["attempts"]) == attempts
-    # A second of this program stands for a thousand.
-    days = 1000 * sum(attempt.get("afterSeconds", 0.0) for attempt in route["attempts"]) / 86_400
-    assert (2 < days < 4) == (attempts == 10), days
-
-
 def test_a_scheduled_notification_waits(client: Client) -> None:
     accepted = client.send(scheduledFor="2096-01-01T00:00:00Z")
     after = client.send()
