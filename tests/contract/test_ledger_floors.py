@@ -15,6 +15,7 @@ from carillon.domain.groups import Turns
 from carillon.ledger.opening import Ledger
 from carillon.ledger.postgres import floors
 from carillon.ledger.postgres.ledger import PostgresLedger
+from tests.contract import test_ledger_guards as guards
 from tests.contract import test_ledger_turns as turns
 from tests.support.ledger_builders import LANE, PROVIDER, enrolment, route
 from tests.support.ledger_engines import PostgresEngine, ledger_fixture
@@ -91,9 +92,9 @@ async def claimed(ledger: Ledger, most: int = 10, *excluded: int) -> list[str]:
     return [claim.recipient_ref for claim in await ledger.claim([Want(LANE, PROVIDER, most, given)], most, "w")]
 
 
-async def accept(engine: PostgresEngine, ledger: Ledger, age: str, *names: str, group: int = GROUP) -> None:
+async def accept(engine: PostgresEngine, ledger: Ledger, age: str, *names: str, **changes: Any) -> None:
     """Routes that have been due for so long."""
-    await ledger.enrol([enrolment(route(name, group=group)) for name in names])
+    await ledger.enrol([enrolment(route(name, **{"group": GROUP, **changes})) for name in names])
     # A replica fires no triggers: the routes do not leave the turns.
     async with connected(engine.dsn, session_replication_role="replica") as connection:
         await connection.execute(EARLIER.format(age=age, names=",".join(f"user:{name}" for name in names)))
@@ -124,10 +125,12 @@ async def pages_of_claims(server: Postgres, engine: PostgresEngine, claims: int,
     )
     try:
         async with beside_an_old_snapshot(engine, 3, 7):
-            for group in (3, 5, 7):
+            for group in (3, 7):
                 await ledger.enrol([enrolment(route(f"r{group}-{n}", group=group)) for n in range(40)])
             before = len(server.log.read_text())
-            for _ in range(claims):
+            for number in range(claims):
+                # Less than its share: the others get what it leaves.
+                await ledger.enrol([enrolment(route(f"r5-{number}", group=5))])
                 assert len(await claimed(ledger, 12)) == 12
             return [pages for text in _PLAN.findall(server.log.read_text()[before:]) for pages in claim_pages(text)]
     finally:
@@ -136,7 +139,7 @@ async def pages_of_claims(server: Postgres, engine: PostgresEngine, claims: int,
 
 def claim_pages(text: str) -> list[int]:
     plan = json.loads(text)
-    if "AS MATERIALIZED" not in plan["Query Text"]:
+    if "Races: other claimers" not in plan["Query Text"]:
         return []
     return [plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]]
 
@@ -159,6 +162,7 @@ async def test_control_without_floors_each_claim_reads_past_old_rows(
 
 
 PAGES: dict[str, tuple[str, str]] = {
+    "what others leave is taken behind the floor": ("(d.due_at, d.ticket) > (fuller.since, fuller.passed)", "TRUE"),
     "the first claims of a group begin behind its floor": ("(d.due_at, d.ticket) > (ring.since, ring.passed)", "TRUE"),
     "the head of a group is looked for behind its floor": ("(d.due_at, d.ticket) > (f.since, f.passed)", "TRUE"),
     "a claim looks for leases that ran out lately": ("- $23::float8 *", "- (1e9 + $23::float8) *"),
@@ -292,7 +296,25 @@ async def test_control_a_floor_as_late_as_the_last_row(engine: PostgresEngine) -
 
 # Turns.
 
+
+@pytest.mark.req("P-1363")
+@pytest.mark.parametrize("other", [{"lane": 1}, {"provider": "second"}, {"group": GROUP + 1}])
+async def test_a_floor_is_of_its_lane_provider_and_group_alone(
+    engine: PostgresEngine, ledger: Ledger, other: dict[str, Any]
+) -> None:
+    """The group of another lane waits for longer than the floor says."""
+    await accept(engine, ledger, "1 minute", *(f"r{n}" for n in range(30)))
+    assert len([*await claimed(ledger), *await claimed(ledger)]) == 20
+    await accept(engine, ledger, "2 minutes", *(f"o{n}" for n in range(30)), **other)
+    lines = dict.fromkeys([(LANE, PROVIDER), (other.get("lane", LANE), other.get("provider", PROVIDER))])
+    found = [claim.recipient_ref for claim in await ledger.claim([Want(*line, 10) for line in lines], 20, "w")]
+    assert len(found) == len(set(found))
+    assert {"user:r20", "user:o0"} <= set(found)
+
+
 TURNS = (
+    guards.test_groups_of_other_lanes_and_providers_use_up_no_turn,
+    guards.test_what_a_group_leaves_goes_to_those_that_have_more,
     turns.test_every_group_gets_the_same_and_the_rest_goes_where_more_waits,
     turns.test_a_newcomer_waits_for_one_claim_at_most,
     turns.test_claims_begin_after_the_group_that_was_served_last,

@@ -34,6 +34,7 @@ _ACCEPT = (
     "turns",
 )
 _CLAIM = (
+    "floors",
     "backlog",
     "due",
     "turns",
