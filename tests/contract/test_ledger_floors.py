@@ -110,7 +110,7 @@ async def beside_an_old_snapshot(engine: PostgresEngine, *groups: int) -> AsyncI
         await sleeper.fetchval("SELECT count(*) FROM due")
         for group in groups:
             await engine.execute(LAY.format(group=group))
-        await engine.execute(LEASES.format(many=DEAD))
+        await engine.execute(LEASES.format(many=4 * DEAD))
         await engine.execute("DELETE FROM due WHERE ticket < 0")
         await engine.execute("DELETE FROM leases WHERE lease_id < 0")
         yield
