@@ -1,5 +1,7 @@
 """What only PostgreSQL can do to us: plans, schemas, unsafe servers."""
 
+import itertools
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -10,6 +12,7 @@ from carillon.domain.claims import Claim
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable
 from carillon.ledger.opening import open_ledger
 from carillon.ledger.postgres import pools
+from carillon.ledger.postgres.backlog import claim_text
 from carillon.ledger.postgres.ledger import PostgresLedger
 from carillon.ledger.postgres.pools import Address, Connection
 from carillon.ledger.rows import RECOVERY_HINT, finished_columns, record_values, route_rows, settlement_values
@@ -17,7 +20,7 @@ from carillon.ledger.sealing import Codec
 from carillon.ledger.statements import load, without
 from tests.support.ledger_builders import LANE, PROVIDER, enrolment, finish, want
 from tests.support.ledger_engines import PostgresEngine
-from tests.support.ledger_postgres import claim_values, connected, plan_of, until
+from tests.support.ledger_postgres import claim_values, connected, floor_values, plan_of, until
 
 # A backlog of every kind: due, waiting, leased, and history that must not be looked at.
 BACKLOG = """
@@ -64,6 +67,7 @@ async def test_hot_statements_go_by_index_at_any_size(engine: PostgresEngine) ->
         pass
     sql = engine.statements()
     claim = claim_values([1, LANE], PROVIDER, 200, 100)
+    floor = floor_values(LANE, PROVIDER, 0, datetime(2020, 1, 1, tzinfo=UTC), 1)
     held = (["b-1"], ["email:user:x"], [1], [1], 30.0)
     await engine_filled(engine)
     async with connected(engine.dsn, **BY_INDEX) as connection:
@@ -71,8 +75,9 @@ async def test_hot_statements_go_by_index_at_any_size(engine: PostgresEngine) ->
             await connection.execute(preparation)
             for mode in ("auto", "force_generic_plan", "force_custom_plan"):
                 await connection.execute("SELECT set_config('plan_cache_mode', $1, FALSE)", mode)
-                for passage in ("caps", "no caps"):
-                    looks_only_at_what_it_takes(await plan_of(connection, without(sql["claim"], passage), *claim))
+                for capped, behind in itertools.product((False, True), ((), floor)):
+                    text = claim_text(sql["claim"], capped=capped, floors=bool(behind))
+                    looks_only_at_what_it_takes(await plan_of(connection, text, *claim, *behind))
                 plan = await plan_of(connection, sql["extend"], *held)
                 assert "Index Scan using routes_pkey" in plan
                 assert "Seq Scan" not in plan
@@ -310,7 +315,11 @@ async def test_claims_come_in_the_order_of_the_structs_fields(postgres_dsn: str)
     await ledger.migrate()
     await ledger.aclose()
     async with connected(postgres_dsn) as connection:
-        statement = await connection.prepare(without(load("postgres")["claim"], "caps"))
-        names = tuple(column.name for column in statement.get_attributes())
-        # The link to leave a category and whether the call is a probe are found out later: no columns.
-        assert (*names, "unsubscribe_url", "probe") == Claim.__struct_fields__
+        for capped, floors in itertools.product((False, True), (False, True)):
+            text = claim_text(load("postgres")["claim"], capped=capped, floors=floors)
+            statement = await connection.prepare(text)
+            names = [column.name for column in statement.get_attributes()]
+            if floors:
+                assert names.pop() == "due_at"
+            # The link to leave a category and whether the call is a probe are found out later: no columns.
+            assert (*names, "unsubscribe_url", "probe") == Claim.__struct_fields__

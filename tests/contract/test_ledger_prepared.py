@@ -11,7 +11,7 @@ import pytest
 from carillon.domain.claims import Claim, Want
 from carillon.domain.groups import Turns
 from carillon.ledger.opening import Ledger, open_ledger
-from carillon.ledger.postgres import pools
+from carillon.ledger.postgres import floors, pools
 from carillon.ledger.postgres.ledger import PostgresLedger
 from carillon.ledger.statements import load
 from tests.support.ledger_builders import LANE, PROVIDER, enrolment, finish, retry, route
@@ -67,6 +67,14 @@ async def planned_each_time(server: Postgres, dsn: str) -> str:
 
 @pytest.mark.req("P-1081")
 async def test_statements_of_the_queue_are_planned_once(server: Postgres, dsn: str) -> None:
+    assert await planned_each_time(server, dsn) == ""
+
+
+@pytest.mark.req("P-1081")
+async def test_claims_behind_floors_are_planned_once(
+    server: Postgres, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(floors, "SLOW_SECONDS", -1.0)
     assert await planned_each_time(server, dsn) == ""
 
 

@@ -1,5 +1,8 @@
 """The Carillon processes of a fleet: a crew of equal ones for each blueprint and engine, restarted as by systemd."""
 
+import os
+import re
+import subprocess
 import sys
 import threading
 import time
@@ -42,6 +45,7 @@ timeout_seconds = {CALL}
 _LANES = "".join(
     f"[lanes.{lane}]\ntimeout_seconds = {CALL}\nmax_attempts = 1000\n" for lane in ("priority", "standard", "bulk")
 )
+_UNKNOWN = re.compile(r"unknown field `(\w+)`")
 _BREAKER = '[policy.breaker."*"]\nfailure_threshold = 20\nopen_seconds = 2\n'
 
 
@@ -139,8 +143,27 @@ class Crew:
             # As an operator says who goes back: the newer release has migrated the ledger already.
             env["CARILLON_LEDGER__ALLOW_MIGRATION"] = "9999"
             command = [sys.executable, "-m", "carillon.cli"]
-        given = ("serve", "--config", str(self.config))
+        config = self.config if tree is None else self._known_to_older(env)
+        given = ("serve", "--config", str(config))
         self.programs[number] = Program(*given, env=env, cwd=self.folder, command=command, most_lines=MOST_LINES)
+
+    def _known_to_older(self, env: dict[str, str]) -> Path:
+        """The settings without those that the older release does not know, as it needs them from an operator."""
+        config = self.folder / "older.toml"
+        if config.exists():
+            return config
+        lines = self.config.read_text().splitlines()
+        while True:
+            config.write_text("\n".join(lines))
+            asked = [sys.executable, "-m", "carillon.cli", "config", "show", "--config", str(config)]
+            said = subprocess.run(
+                asked, env={**os.environ, **env}, cwd=self.folder, capture_output=True, text=True, check=False
+            )
+            unknown = _UNKNOWN.search(said.stderr)
+            kept = [line for line in lines if unknown and not line.startswith(f"{unknown[1]} =")]
+            if not unknown or len(kept) == len(lines):
+                return config
+            lines = kept
 
     def alive(self) -> list[tuple[int, Program]]:
         found = ((number, program) for number, program in enumerate(self.programs) if program is not None)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import asyncpg
@@ -56,6 +57,11 @@ def claim_values(lanes: list[int], provider: str, limit: int, total: int) -> tup
     """The arguments of the statement that claims: no caps, no special groups, little is ripe and does not wait."""
     asked = (lanes, [provider] * len(lanes), [limit] * len(lanes), [LOWEST] * len(lanes), [None] * len(lanes))
     return (*asked, total, "w", *([] for _ in range(6)), "{}", _RIPE, 30.0, False)
+
+
+def floor_values(lane: int, provider: str, group: int, due_at: datetime, ticket: int) -> tuple[object, ...]:
+    """The arguments of a claim that begins behind a floor, after those of `claim_values`."""
+    return ([lane], [provider], [group], [due_at], [ticket], 30.0)
 
 
 async def plan_of(connection: "asyncpg.Connection[Any]", statement: str, *arguments: object) -> str:

@@ -19,6 +19,7 @@ from carillon.ledger.chains import changes_more, settled_beside
 from carillon.ledger.leases import LIVE, NOTHING_ENDED, Ended, LeaseBook
 from carillon.ledger.people import suppression_rows
 from carillon.ledger.postgres.engine import PostgresEngine
+from carillon.ledger.postgres.floors import Floors
 from carillon.ledger.postgres.pools import UNAVAILABLE, Address, Connection, Pools
 from carillon.ledger.rows import (
     caused_suppressions,
@@ -94,6 +95,7 @@ class PostgresBacklog:
     _vacuum: Vacuum
     _alert_from: int | None
     _turns: ClaimTurns
+    _floors: Floors
     _leases: LeaseBook
     signal: Signal
     receipt_deadlines: Mapping[str, float] = MappingProxyType({})
@@ -150,15 +152,26 @@ class PostgresBacklog:
             unless_ripe,
         )
         text = self._sql[statement]
-        if statement == "claim":
-            capped = any(want.turns.cap is not None for want in wants) or any(cap is not None for cap in groups.caps)
-            text = without(text, "no caps" if capped else "caps")
         # Not repeated after a broken connection: routes leased without an answer come back when the lease ends.
-        rows = await self._pools.claims.run(lambda c: c.fetch(text, *values), repeatable=False)
-        # The statement returns its columns in the order of the struct's fields: positional arguments cost half.
-        claims = [Claim(*row) for row in rows]
-        # Tokens of live streams are drawn in the order of picking, an UPDATE returns rows in any order.
-        return sorted(claims, key=_token) if statement == "claim_live" else claims
+        # The statements return their columns in the order of the struct's fields: positional arguments cost half.
+        if statement == "claim_live":
+            rows = await self._pools.claims.run(lambda c: c.fetch(text, *values), repeatable=False)
+            # Tokens of live streams are drawn in the order of picking, an UPDATE returns rows in any order.
+            return sorted([Claim(*row) for row in rows], key=_token)
+        capped = any(want.turns.cap is not None for want in wants) or any(cap is not None for cap in groups.caps)
+        began = time.monotonic()
+        floors = self._floors.standing(wants, began)
+        text = claim_text(text, capped=capped, floors=floors is not None)
+        behind = () if floors is None else msgspec.structs.astuple(floors)
+        rows = await self._pools.claims.run(lambda c: c.fetch(text, *values, *behind), repeatable=False)
+        taken = [(Claim(*row[:-1]), row["due_at"]) for row in rows] if floors is not None else []
+        claims = [claim for claim, _ in taken] if floors is not None else [Claim(*row) for row in rows]
+        # A full claim, or nothing found beside something ripe: there may be groups that the statement did not read.
+        whole = len(claims) < total and (bool(claims) or not unless_ripe)
+        read_out = {(want.lane, want.provider) for want in wants} - filled(wants, claims) if whole else set()
+        now = time.monotonic()
+        self._floors.claimed(floors, taken, read_out, now - began, now)
+        return claims
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
         if not claims:
@@ -268,6 +281,11 @@ class PostgresBacklog:
             self._sql["settle"], self._recovery_hint, *columns, self._alert_from, *msgspec.structs.astuple(ended)
         )
         return {places[place - 1]: Settled(settled) for place, settled in rows}
+
+
+def claim_text(text: str, *, capped: bool, floors: bool) -> str:
+    """The claim without the passages that this claim does not need; each of the four texts has a plan of its own."""
+    return without(without(text, "no caps" if capped else "caps"), "no floors" if floors else "floors")
 
 
 class PostgresStreams:

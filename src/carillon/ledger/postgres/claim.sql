@@ -29,6 +29,11 @@
 --   joined, OVER (...)      joins what was found of each group by sorting it. Two passages cannot be joined by hash or merge here, and
 --                           a loop would compare every group with every other: 0.1 s for 800 groups.
 --   caps, no caps           a claim without groups that have a cap leaves the passages of `caps` out: they cost 0.3 ms.
+--   floors, no floors       beside a transaction that stays open, rows that were taken long ago are still at the head of their group. A group with
+--                           a floor is read behind the row that this process took last, and the walk over groups ends before the rows of such a
+--                           group (`known`) and goes on behind them. A row that comes before a floor later waits until the floor ends (`Floors`).
+--   $23                     the leases that ended long ago are such rows as well: most claims look for those that ended lately.
+--   since                   never later than half a second ago: an acceptance writes its time before it commits.
 --   ctid                    safe only because the row is locked by this very statement.
 --   OFFSET 0                one look into an index for each claim; a plan made for a small table would read all of it.
 --   r.ticket                the route is read and not written: `due` and the route change in one commit, so that the row of
@@ -43,7 +48,11 @@ WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), expired AS (
     DELETE FROM leases WHERE lease_id = ANY (ARRAY(
-        SELECT l.lease_id FROM leases l WHERE l.expires_at <= (SELECT now FROM clock)
+        SELECT l.lease_id FROM leases l
+        WHERE l.expires_at <= (SELECT now FROM clock)
+-- floors
+          AND l.expires_at > (SELECT now FROM clock) - $23::float8 * interval '1 second'
+-- end of floors
         ORDER BY l.expires_at LIMIT 16
         FOR UPDATE SKIP LOCKED))
     RETURNING owner, expires_at, tickets
@@ -76,6 +85,12 @@ WITH clock AS MATERIALIZED (
 ), queued AS (
     INSERT INTO due (lane, provider, grp, due_at, ticket)
     SELECT * FROM moved UNION ALL SELECT * FROM lapsed
+-- floors
+), floors AS MATERIALIZED (
+    SELECT f.lane, f.provider, f.grp, least(f.due_at, latest.at) AS since, CASE WHEN f.due_at <= latest.at THEN f.ticket ELSE 0 END AS passed
+    FROM unnest($18::smallint[], $19::text[], $20::bigint[], $21::timestamptz[], $22::bigint[]) AS f (lane, provider, grp, due_at, ticket)
+    CROSS JOIN (SELECT now - interval '0.5 s' AS at FROM clock) AS latest
+-- end of floors
 ), picked AS MATERIALIZED (
     SELECT in_order_of_wants.*
 -- caps
@@ -90,6 +105,7 @@ WITH clock AS MATERIALIZED (
             OFFSET 0
         ) AS want
         CROSS JOIN LATERAL (
+-- no floors
             WITH RECURSIVE after AS (
                 (SELECT d.grp, d.due_at FROM due d
                  WHERE d.lane = want.lane AND d.provider = want.provider AND d.grp > want.served
@@ -108,6 +124,42 @@ WITH clock AS MATERIALIZED (
                     SELECT d.grp, d.due_at FROM due d
                     WHERE d.lane = want.lane AND d.provider = want.provider AND d.grp > before.grp AND d.grp <= want.served
                     ORDER BY d.grp, d.due_at LIMIT 1) AS following
+-- end of no floors
+-- floors
+            WITH heads AS (
+                SELECT walk.*
+                FROM (VALUES (want.served, 9223372036854775807), ('-9223372036854775808'::bigint, want.served)) AS part (behind, to_grp)
+                CROSS JOIN LATERAL (
+                    WITH RECURSIVE step AS (
+                        SELECT part.behind AS grp, NULL::timestamptz AS due_at, NULL::timestamptz AS since, NULL::bigint AS passed
+                        UNION ALL
+                        SELECT following.*
+                        FROM step
+                        CROSS JOIN LATERAL (
+                            SELECT min(f.grp) AS grp FROM floors f
+                            WHERE f.lane = want.lane AND f.provider = want.provider AND f.grp > step.grp AND f.grp <= part.to_grp
+                        ) AS known
+                        CROSS JOIN LATERAL (
+                            (SELECT d.grp, d.due_at, timestamptz '-infinity', bigint '0' FROM due d
+                             WHERE d.lane = want.lane AND d.provider = want.provider AND d.grp > step.grp
+                               AND d.grp <= coalesce(known.grp - 1, part.to_grp)
+                             ORDER BY d.grp, d.due_at LIMIT 1)
+                            UNION ALL
+                            (SELECT f.grp, coalesce(head.due_at, 'infinity'), f.since, f.passed
+                             FROM floors f
+                             LEFT JOIN LATERAL (
+                                 SELECT d.due_at FROM due d
+                                 WHERE d.lane = f.lane AND d.provider = f.provider AND d.grp = f.grp
+                                   AND (d.due_at, d.ticket) > (f.since, f.passed)
+                                 ORDER BY d.due_at, d.ticket LIMIT 1
+                             ) AS head ON TRUE
+                             WHERE f.lane = want.lane AND f.provider = want.provider AND f.grp = known.grp)
+                            LIMIT 1
+                        ) AS following
+                    )
+                    SELECT * FROM step WHERE due_at IS NOT NULL
+                ) AS walk
+-- end of floors
             ), ring AS MATERIALIZED (
                 SELECT g.grp, coalesce(own.weight, 1) AS weight
 -- caps
@@ -116,7 +168,14 @@ WITH clock AS MATERIALIZED (
 -- no caps
                        , NULL::int AS free, NULL::int AS ahead, NULL::bigint AS fence
 -- end of no caps
+-- floors
+                       , g.since, g.passed
+                FROM heads AS g
+-- end of floors
+-- no floors
+                       , NULL::timestamptz AS since, NULL::bigint AS passed
                 FROM (SELECT * FROM after UNION ALL SELECT * FROM before) AS g
+-- end of no floors
                 LEFT JOIN LATERAL (
                     SELECT special.weight, special.cap
                     FROM unnest($10::text[], $11::bigint[], $12::int[], $13::int[]) AS special (provider, grp, weight, cap)
@@ -152,6 +211,9 @@ WITH clock AS MATERIALIZED (
                     SELECT d.ctid AS place, d.ticket
                     FROM due d
                     WHERE d.lane = want.lane AND d.provider = want.provider AND d.grp = ring.grp AND d.due_at <= (SELECT now FROM clock)
+-- floors
+                      AND (d.due_at, d.ticket) > (ring.since, ring.passed)
+-- end of floors
                     ORDER BY d.due_at
                     LIMIT least((SELECT each FROM share) * ring.weight, ring.free)
                     FOR UPDATE SKIP LOCKED
@@ -167,7 +229,7 @@ WITH clock AS MATERIALIZED (
                         FROM (
                             SELECT ring.*, 0 AS taken FROM ring
                             UNION ALL
-                            SELECT f.grp, NULL, NULL, NULL, NULL, 1 FROM first f
+                            SELECT f.grp, NULL, NULL, NULL, NULL, NULL, NULL, 1 FROM first f
                         ) AS joined
                         WHERE (SELECT rows FROM lacking) > 0
                     ) AS counted
@@ -177,6 +239,9 @@ WITH clock AS MATERIALIZED (
                     SELECT d.ctid AS place, d.ticket
                     FROM due d
                     WHERE d.lane = want.lane AND d.provider = want.provider AND d.grp = fuller.grp AND d.due_at <= (SELECT now FROM clock)
+-- floors
+                      AND (d.due_at, d.ticket) > (fuller.since, fuller.passed)
+-- end of floors
                     ORDER BY d.due_at
                     LIMIT least(fuller.each, fuller.free - fuller.had) OFFSET fuller.had
                     FOR UPDATE SKIP LOCKED
@@ -273,6 +338,9 @@ SELECT r.notification_id, r.route_id, r.ticket AS token, r.channel, r.recipient_
         ORDER BY e.step LIMIT 1
     ) END) AS stopped,
     n.priority, r.goal, taken.lease
+-- floors
+    , r.next_attempt_at AS due_at
+-- end of floors
 FROM taken
 CROSS JOIN LATERAL (SELECT r.*, r.ctid AS place FROM routes r WHERE r.ticket = taken.ticket AND r.next_attempt_at IS NOT NULL OFFSET 0) AS r
 CROSS JOIN LATERAL (SELECT n.* FROM records n WHERE n.notification_id = r.notification_id OFFSET 0) AS n

@@ -11,6 +11,7 @@ from carillon.ledger.local_signal import LocalSignal
 from carillon.ledger.migrate import PARTS, applied_postgres, migrate_postgres, missing, plan_postgres, refuse_newer
 from carillon.ledger.postgres.backlog import PostgresBacklog, PostgresStreams, Vacuum
 from carillon.ledger.postgres.engine import PostgresEngine, unsafe_settings
+from carillon.ledger.postgres.floors import Floors
 from carillon.ledger.postgres.intake import PostgresIntake
 from carillon.ledger.postgres.notify import PostgresSignal
 from carillon.ledger.postgres.pools import Address, PoolRules, Pools, guarded
@@ -56,6 +57,7 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, Postgres
         self._allow_migration = allow_migration
         self._parts = parts
         self._turns = ClaimTurns()
+        self._floors = Floors()
         self._leases = LeaseBook()
         self._vacuum = Vacuum(address, sql, allowed=not alone)
         self._signal = None if alone else PostgresSignal(address, sql)

@@ -120,13 +120,15 @@ FROM clock CROSS JOIN (
 GROUP BY r.lane, r.status, clock.now;
 
 -- name: dead_letters
+-- All that match are counted, and only those of the page are read whole.
 WITH matching AS MATERIALIZED (
-    SELECT d.*, n.tenant_id, n.notification_type, n.producer
-    FROM dead_letters d JOIN records n ON n.notification_id = d.notification_id
+    SELECT d.notification_id, d.route_id, d.created_at
+    FROM dead_letters d
     WHERE (:channel::text IS NULL OR d.channel = :channel)
       AND (:classification::text IS NULL OR d.failure_classification = :classification)
       AND (:notification_id::text IS NULL OR d.notification_id = :notification_id)
-      AND (:tenant_id::text IS NULL OR coalesce(n.tenant_id, '') = :tenant_id)
+      AND (:tenant_id::text IS NULL OR EXISTS (
+          SELECT 1 FROM records n WHERE n.notification_id = d.notification_id AND coalesce(n.tenant_id, '') = :tenant_id))
       AND (:created_after_ms::float8 IS NULL OR d.created_at >= to_timestamp(:created_after_ms / 1000.0))
 ), page AS (
     SELECT *, (extract(epoch FROM created_at) * 1000000)::bigint AS place FROM matching
@@ -134,10 +136,15 @@ WITH matching AS MATERIALIZED (
         < (timestamptz 'epoch' + :before_us::float8 * interval '1 microsecond', :before_id::text, :before_route::text)
     ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset
 )
-SELECT (SELECT count(*) FROM matching) AS total, page.*
+SELECT (SELECT count(*) FROM matching) AS total, shown.*
 FROM (VALUES (1)) AS always (row)
-LEFT JOIN page ON TRUE
-ORDER BY page.created_at DESC, page.notification_id DESC, page.route_id DESC;
+LEFT JOIN (
+    SELECT d.*, n.tenant_id, n.notification_type, n.producer, page.place
+    FROM page
+    JOIN dead_letters d ON d.notification_id = page.notification_id AND d.route_id = page.route_id
+    JOIN records n ON n.notification_id = page.notification_id
+) AS shown ON TRUE
+ORDER BY shown.created_at DESC, shown.notification_id DESC, shown.route_id DESC;
 
 -- name: rehome
 -- Settings no longer name the provider or lane of these routes, so no worker would claim them.

@@ -185,13 +185,15 @@ FROM (
 GROUP BY lane, status;
 
 -- name: dead_letters
+-- All that match are counted, and only those of the page are read whole.
 WITH matching AS MATERIALIZED (
-    SELECT d.*, n.tenant_id, n.notification_type, n.producer
-    FROM dead_letters d JOIN records n ON n.notification_id = d.notification_id
+    SELECT d.notification_id, d.route_id, d.created_at
+    FROM dead_letters d
     WHERE (:channel IS NULL OR d.channel = :channel)
       AND (:classification IS NULL OR d.failure_classification = :classification)
       AND (:notification_id IS NULL OR d.notification_id = :notification_id)
-      AND (:tenant_id IS NULL OR coalesce(n.tenant_id, '') = :tenant_id)
+      AND (:tenant_id IS NULL OR EXISTS (
+          SELECT 1 FROM records n WHERE n.notification_id = d.notification_id AND coalesce(n.tenant_id, '') = :tenant_id))
       AND (:created_after_ms IS NULL OR d.created_at >= :created_after_ms)
 ), page AS (
     SELECT *, created_at * 1000 AS place FROM matching
@@ -199,10 +201,15 @@ WITH matching AS MATERIALIZED (
        OR (created_at, notification_id, route_id) < (:before_us / 1000, :before_id, :before_route)
     ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset
 )
-SELECT (SELECT count(*) FROM matching) AS total, page.*
+SELECT (SELECT count(*) FROM matching) AS total, shown.*
 FROM (SELECT 1) AS always
-LEFT JOIN page ON TRUE
-ORDER BY page.created_at DESC, page.notification_id DESC, page.route_id DESC;
+LEFT JOIN (
+    SELECT d.*, n.tenant_id, n.notification_type, n.producer, page.place
+    FROM page
+    JOIN dead_letters d ON d.notification_id = page.notification_id AND d.route_id = page.route_id
+    JOIN records n ON n.notification_id = page.notification_id
+) AS shown ON TRUE
+ORDER BY shown.created_at DESC, shown.notification_id DESC, shown.route_id DESC;
 
 -- name: rehome
 -- Settings no longer name the provider or lane of these routes, so no worker would claim them.

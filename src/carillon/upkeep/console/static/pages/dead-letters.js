@@ -21,9 +21,10 @@ export async function render(main, shell) {
   const places = { causes: h("div", {}), list: h("div", {}), audit: h("div", {}) };
   const draw = async () => {
     const still = state.asking();
+    // The list is asked for first: the causes count all dead letters, which takes longer.
     await Promise.all([
-      causes(places.causes, state, narrow, still),
       list(places.list, state, draw, panel, still),
+      causes(places.causes, state, narrow, still),
       audit(places.audit, still),
       panel.look(),
     ]);
