@@ -9,7 +9,7 @@ import pytest
 from carillon.domain.claims import Claim, Settled, Want
 from carillon.domain.ports import Backlog
 from tests.support.backlogs import Kept, in_words, opened
-from tests.support.ledger_builders import LANE, bury, defer, finish, retry
+from tests.support.ledger_builders import LANE, bury, defer, fail_over, finish, retry
 from tests.support.ledger_engines import Engine, PostgresEngine, SqliteEngine
 from tests.support.push_broker import Broker, reset
 from tests.support.waiting import until
@@ -196,3 +196,14 @@ async def test_a_lost_claims_success_closes_what_is_open(kept: Kept, backlog: Ba
     assert await heirs.settle([bury(heir)]) == [Settled.STALE if kept.adopts_from_heirs else Settled.APPLIED]
     await ends(kept, *((1, 0) if kept.adopts_from_heirs else (0, 1)))
     await kept.nothing_comes(heirs)
+
+
+@pytest.mark.req("P-1344")
+async def test_what_fails_over_is_claimed_for_the_next_provider(kept: Kept, backlog: Backlog) -> None:
+    await kept.put(1)
+    (claim,) = await kept.claim(backlog)
+    assert await backlog.settle([fail_over(claim, "second")]) == [Settled.APPLIED]
+    kept.provider = "second" if kept.fails_over else kept.provider
+    (again,) = await kept.claim(backlog)
+    assert (again.notification_id, again.attempt) == (claim.notification_id, 2)
+    assert (again.provider, again.attempts_before) == (kept.provider, 1 if kept.fails_over else 0)

@@ -7,6 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from carillon.domain.events import DoorStopped, PartStarted, PartStopped, StreamTrimmed, Trouble
+from carillon.doors.redis_stream import door as stream_door
 from carillon.doors.redis_stream.door import RedisStreamRules
 from tests.support.stream_door import LEASE, OFFSET, SECONDS, STREAM, Home, Ledger, add, becomes, home, offset_becomes
 from tests.support.waiting import until
@@ -148,6 +149,22 @@ async def test_a_bad_entry_stops_nobody(redis: Redis) -> None:
         }
         assert here.ledger.parked[ids[1]].failure_message == "RecursionError: too deep"
         assert here.ledger.parked[ids[1]].raw_fields == {"n": "poison"}
+
+
+@pytest.mark.req("P-1342", "S1-58")
+async def test_an_entry_over_which_we_stumble_stops_nobody(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_door, "STRANGE_TRIES", 2)
+    ids = await add(redis, 0, 1, "bug", 3, 4)
+    ledger = Ledger()
+    ledger.bug = "bug"
+    async with home(redis, ledger) as here:
+        await offset_becomes(redis, ids[-1])
+        assert here.ledger.accepted == [one for one in ids if one != ids[2]]
+        (parked,) = here.ledger.parked.values()
+        assert (parked.stream_entry_id, parked.failure_code) == (ids[2], "invalid_payload")
+        assert parked.failure_message == "KeyError: 'a bug of ours'"
+        assert (parked.raw_fields, parked.notification_type) == ({"n": "bug"}, "game.turn.ready")
+        assert len(here.ledger.offered[-1]) > 1, "what comes behind it is offered together again"
 
 
 @pytest.mark.req("S1-59")

@@ -1,5 +1,8 @@
 """Delivery reports that do not come: the next provider is asked, at most once; a late report changes nothing twice."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import pytest
 
 from carillon.compose import reports
@@ -24,11 +27,13 @@ DEADLINES = {"mailer": 60.0, "second": 60.0}
 class Overdue:
     """The loop over one ledger, with the events that it emits."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(
+        self, ledger: Ledger, rules: ReceiptRules = RULES, deadlines: Mapping[str, float] = MappingProxyType(DEADLINES)
+    ) -> None:
         self.events: list[Event] = []
-        ledger.receipt_deadlines = DEADLINES
+        ledger.receipt_deadlines = deadlines
         self._loop = OverdueReceipts(
-            ledger, RULES, DEADLINES, observer=self.events.append, clock=ManualClock(), interval_seconds=1.0
+            ledger, rules, deadlines, observer=self.events.append, clock=ManualClock(), interval_seconds=1.0
         )
 
     async def look(self) -> list[tuple[str, str]]:
@@ -125,6 +130,35 @@ async def test_late_reports_after_the_second_send_change_nothing_twice(engine: E
     assert late.effect == Effect.NOTED
     assert (await engine.only("routes"))["status"] == "published"
     assert len(await engine.rows("attempts_told")) == 2
+
+
+@pytest.mark.req("P-1341")
+async def test_the_deadline_of_a_message_that_failed_is_not_that_of_the_next_one(
+    engine: Engine, ledger: Ledger
+) -> None:
+    """Of three providers the first alone has a deadline."""
+    rules = ReceiptRules(chains={"email": ("mailer", "second", "third")})
+    overdue = Overdue(ledger, rules, {"mailer": 60.0})
+    await ledger.enrol([enrolment()])
+    claim = await sent(ledger)
+    (failed,) = await ledger.take_receipts([report(claim, ReceiptKind.FAILED)], rules)
+    assert failed.effect == Effect.FAILED_OVER
+    await sent(ledger, "second")
+    await ledger.hasten(61)
+    assert await overdue.look() == [], "nobody said that the second provider must report"
+    row = await engine.only("routes")
+    assert (row["status"], row["provider"], row["receipt_due"]) == ("published", "second", None)
+    assert await ledger.claim([want(provider="third")], 10, "w") == []
+
+
+@pytest.mark.req("P-1341")
+async def test_a_dead_letter_awaits_no_report(engine: Engine, ledger: Ledger) -> None:
+    Overdue(ledger)
+    await ledger.enrol([enrolment()])
+    claim = await sent(ledger)
+    (taken,) = await ledger.take_receipts([report(claim, ReceiptKind.COMPLAINED)], RULES)
+    assert taken.effect == Effect.BURIED
+    assert (await engine.only("routes"))["receipt_due"] is None
 
 
 @pytest.mark.req("P-324")

@@ -1,6 +1,7 @@
 """A Redis whose answers get lost or that is away: no message is lost, and no unconfirmed lock is trusted."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis as Client
@@ -92,3 +93,25 @@ async def test_a_lock_that_could_not_be_renewed_in_time_is_given_up(
 
     await until(given_up, timeout=40, what="a lock whose time is over")
     assert lost == claims
+
+
+@pytest.mark.req("P-1346")
+@pytest.mark.parametrize("beside_it", [b"[]", envelope(id="m2", scheduled_for="2096-01-01T00:00:00Z")])
+async def test_what_was_claimed_is_run_though_redis_goes_away_before_the_others_are_put_aside(
+    behind: Lists, beside: Lists, monkeypatch: pytest.MonkeyPatch, beside_it: Any
+) -> None:
+    await beside.put(envelope(id="m1"), beside_it)
+    run = behind.scripts.run
+
+    async def without_settlements(name: str, *given: Any) -> Any:
+        if name == "settle":
+            raise LedgerUnavailable("away")
+        return await run(name, *given)
+
+    monkeypatch.setattr(behind.scripts, "run", without_settlements)
+    (claim,) = await behind.claim()
+    assert claim.notification_id == "m1"
+    monkeypatch.undo()
+    (settled,) = await behind.backlog.settle([finish(claim)])
+    assert settled is not Settled.STALE
+    assert len(await beside.processing()) == 1, "the other one waits for the sweeper"

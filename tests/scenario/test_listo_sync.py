@@ -130,6 +130,19 @@ def test_the_inbox_is_never_synchronous(listo: Listo) -> None:
     assert not listo.rows("SELECT * FROM records")
 
 
+@pytest.mark.req("P-1340")
+@pytest.mark.parametrize("end", [{"scheduledFor": "2096-01-01T09:00:00Z"}, {"timeZone": "recipient"}])
+@pytest.mark.parametrize("path", ["send", "explain"])
+def test_what_is_scheduled_is_never_synchronous(listo: Listo, path: str, end: dict[str, str]) -> None:
+    body = {"templateKey": "order_confirmed", "channel": "push", "recipient": DEVICE, "synchronous": True}
+    body |= {"scheduledFor": "2096-01-01T09:00:00", **end}
+    reply = listo.client.call("POST", f"/api/v1/notifications/{path}", body)
+    error = reply.body["error"]
+    assert (reply.status, error["code"]) == (400, "VALIDATION_ERROR"), reply
+    assert error["message"] == "a scheduled notification cannot be synchronous"
+    assert not listo.rows("SELECT * FROM records"), "nobody is told that it failed while it waits to be sent"
+
+
 @pytest.mark.req("S2-13", "S2-07")
 def test_a_repeat_gets_the_same_answer_without_a_second_call(listo: Listo) -> None:
     headers = {"Idempotency-Key": "assign-1"}

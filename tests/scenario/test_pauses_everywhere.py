@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.billing_stand import Billing
 from tests.support.billing_stand import stand_fixture as billing_fixture
+from tests.support.blueprint_stand import BlueprintStand
 from tests.support.client import Client
 from tests.support.process import Program, run_carillon
 from tests.support.push_stand import Push, message
@@ -88,6 +89,16 @@ def test_the_push_worker_sends_nothing_that_is_paused(
         assert push.pushed(one) == 1, "and once"
         push.until_audited(one, "sent")
     known(program, "calls_resumed", f"{scope} {name}")
+
+
+@pytest.mark.req("P-1345")
+def test_a_process_with_doors_alone_pauses_the_push_workers_beside_it(push: Push) -> None:
+    worker, doors = push.programs[-1], BlueprintStand.start(push, "--roles", "doors")
+    client = Client.of(doors)
+    brake(client, "pause", "provider", "fcm")
+    known(worker, "calls_paused", "provider fcm")
+    brake(client, "resume", "provider", "fcm")
+    known(worker, "calls_resumed", "provider fcm")
 
 
 @pytest.mark.req("P-614")

@@ -37,6 +37,8 @@ class Kept:
     """A worker that died holding a claim has spent an attempt."""
     tells_abandoned: bool = True
     """A claim says that the one before it ran out unsettled."""
+    fails_over: bool = True
+    """Work may go to another provider."""
     adopts_from_heirs: bool = True
     """A lost claim's success closes what another has begun; else only what nobody has."""
     provider: str
@@ -161,6 +163,8 @@ class ListsKept(Kept):
     tells_abandoned = False
     # The heir's bytes are others, and its lock is another's: a script that touched them would double or lose messages.
     adopts_from_heirs = False
+    # A queue has one handler.
+    fails_over = False
     provider = QUEUE
 
     def __init__(self, redis: Redis, stack: AsyncExitStack) -> None:

@@ -43,6 +43,8 @@ class Ledger:
         self.stop_at: str | None = None
         self.away = False
         self.broken = False
+        self.bug: str | None = None
+        """An entry over which we stumble, unless it is malformed."""
         self.open = asyncio.Event()
         self.open.set()
 
@@ -51,7 +53,8 @@ class Ledger:
         await self.open.wait()
         if self.away:
             raise LedgerUnavailable("PostgreSQL is not available")
-        if self.broken:
+        readable = {arrival.raw_fields.get("n") for arrival in arrivals if isinstance(arrival.read, Intent)}
+        if self.broken or self.bug in readable:
             raise KeyError("a bug of ours")
         for done, arrival in enumerate(arrivals):
             if arrival.raw_fields.get("n") == self.stop_at is not None:

@@ -112,3 +112,12 @@ def test_a_variable_gives_a_priority_its_pace(tmp_path: Path) -> None:
 def test_what_cannot_work_is_refused_by_its_own_name(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         configured(tmp_path, text)
+
+
+@pytest.mark.req("P-1347")
+def test_the_provider_of_live_streams_has_the_name_by_which_the_ledger_finds_it(tmp_path: Path) -> None:
+    renamed = '[channels]\nsse = ["live"]\n[providers.live]\nkind = "sse"\n'
+    with pytest.raises(ConfigurationError, match=r"^providers\.live: .*: call it sse$"):
+        configured(tmp_path, renamed)
+    # Somebody else's picker may serve the channel.
+    assert configured(tmp_path, renamed.replace('"sse"\n', '"sandbox"\n')).channels["sse"] == ["live"]

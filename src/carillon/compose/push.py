@@ -41,7 +41,7 @@ def parts_of(process: Process) -> Sequence[Part]:
     if settings.push is None or settings.redis.url is None:
         raise ConfigurationError("push: this process works on a queue and keeps its marks in Redis (redis.url)")
     ledger = LedgerPart(process, check="database")
-    breakers = PushBreakersPart(process, ledger)
+    breakers = PushBreakersPart(process, ledger, settings.push)
     providers = ProvidersPart(process)
     worker = PushWorkerPart(process, settings.push, ledger, breakers=breakers, providers=providers)
     broker = BrokerPart(process, settings.push, worker)
@@ -64,6 +64,10 @@ class PushBreakersPart(BreakersPart):
     """The Redis of breakers and marks; without it the worker sends nothing."""
 
     kept = "marks"
+
+    def __init__(self, process: Process, ledger: LedgerPart, push: Push) -> None:
+        super().__init__(process, ledger)
+        self._push = push
 
     async def begun(self) -> None:
         # The first question writes the keys, so that operators find them before the first message.
@@ -91,6 +95,21 @@ class PushBreakersPart(BreakersPart):
 
     def health(self, checks: Checks) -> Endpoint | None:
         return health.in_brief(checks)
+
+    def endpoints(self) -> list[Endpoint]:
+        """The pauses: every process with the role doors serves them, the worker may be another process."""
+        process, chains = self._process, self._process.chains
+        lanes = from_settings.lanes(process.settings)
+        known = pauses_api.Known(
+            # Every message of the queue has the same lane.
+            lanes=Lanes({name: lane for name, lane in lanes.by_name.items() if lane is lanes.queued()[0]}),
+            providers=frozenset(name for chain in chains.values() for name in chain),
+            senseless={
+                "tenant": f"messages of {self._push.queue} name no tenant",
+                "queue": "this blueprint has no queues in Redis lists; pause the provider",
+            },
+        )
+        return pauses_api.endpoints(self.targets, self.breakers, self._ledger.ledger, process.clock, known)
 
     def pages(self) -> Sequence[str]:
         return ("overview",)
@@ -161,23 +180,6 @@ class PushWorkerPart(Part):
             breakers=self._breakers.breakers,
             targets=self._breakers.targets,
             providers=self._providers,
-        )
-
-    def endpoints(self) -> list[Endpoint]:
-        process, chains = self._process, self._process.chains
-        names = frozenset(name for chain in chains.values() for name in chain)
-        lanes = from_settings.lanes(process.settings)
-        known = pauses_api.Known(
-            # Every message of the queue has the same lane.
-            lanes=Lanes({name: lane for name, lane in lanes.by_name.items() if lane is lanes.queued()[0]}),
-            providers=names,
-            senseless={
-                "tenant": f"messages of {self._push.queue} name no tenant",
-                "queue": "this blueprint has no queues in Redis lists; pause the provider",
-            },
-        )
-        return pauses_api.endpoints(
-            self._breakers.targets, self._breakers.breakers, self._ledger.ledger, process.clock, known
         )
 
     def gauges(self, metrics: Metrics) -> None:

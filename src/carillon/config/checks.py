@@ -25,6 +25,8 @@ _MOST_WEIGHT = 1000
 _ENDPOINT = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+):[0-9]{1,5}")
 _WITH_ENDPOINTS = "webhook"
 """The kind of provider that calls endpoints of others."""
+LIVE = "sse"
+"""The kind of live streams, and the name of the provider of this kind."""
 _TEMPLATE_SERVICE = "template_service"
 """It has a breaker and is no provider."""
 
@@ -53,6 +55,9 @@ def check(settings: Settings, environ: Mapping[str, str]) -> None:
         for provider in providers:
             if provider not in settings.providers:
                 raise ConfigurationError(f"channels.{channel}: there is no [providers.{provider}]")
+            if settings.providers[provider].get("kind") == LIVE != provider:
+                said = f"the ledger and pickers find what waits for people by its provider's name: call it {LIVE}"
+                raise ConfigurationError(f"providers.{provider}: {said}")
 
 
 def _check_redis(settings: Settings) -> None:

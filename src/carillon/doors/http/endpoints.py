@@ -224,7 +224,8 @@ class _Door:
             return intent
         if self._synchronous is None:
             raise BadIntent("SYNCHRONOUS_UNAVAILABLE", "synchronous delivery is not configured", field="synchronous")
-        if intent.scheduled_for_ms is not None:
+        # Also a time on the recipient's clock, which becomes a moment later.
+        if body.scheduled_for is not None:
             raise BadIntent("VALIDATION_ERROR", "a scheduled notification cannot be synchronous", field="scheduledFor")
         return msgspec.structs.replace(intent, synchronous=True)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from redis.asyncio import Redis
 
+from carillon.domain.errors import DirectoryUnavailable, LedgerUnavailable, Overloaded
 from carillon.domain.events import PartStarted, PartStopped, StreamTrimmed, Trouble
 from carillon.domain.intents import Arrival, Intent, Malformed
 from carillon.domain.ports import Clock, Observer, OrderedAcceptor
@@ -26,6 +27,9 @@ from carillon.ending import ended
 from carillon.faultpoint import faultpoint
 
 PART = "redis_stream"
+STRANGE_TRIES = 5
+"""After so many unexpected errors an entry is stored as malformed: otherwise it would block the stream forever."""
+_LATER = (LedgerUnavailable, Overloaded, DirectoryUnavailable)
 
 Decode = Callable[[str, Mapping[str, str]], Intent | Malformed]
 """Decodes the id and the fields of an entry."""
@@ -103,19 +107,28 @@ class ReadSession:
     async def _offer(self, entries: Sequence[Entry]) -> None:
         tools = self._tools
         arrivals = [self._arrival(entry_id, fields) for entry_id, fields in entries]
+        width, strange = len(arrivals), 0
         if not arrivals:
             tools.backoff.reset()
         # Keep the rest of a batch in memory while the door waits: Redis may have trimmed it by now.
         while arrivals and not self._overtaken and not tools.ended.is_set():
             try:
-                progress = await tools.acceptor.accept_in_order(arrivals)
+                progress = await tools.acceptor.accept_in_order(arrivals[:width])
             except Exception as error:  # noqa: BLE001 - the offset has not moved, so the batch is offered again
+                strange += not isinstance(error, _LATER)
+                if strange >= STRANGE_TRIES and width > 1:
+                    # One at a time finds the entry that raises.
+                    width, strange = 1, 0
+                elif strange >= STRANGE_TRIES:
+                    arrivals[0] = _refused(arrivals[0], error)
                 await tools.backoff.failed(error)
                 continue
             faultpoint("before_stream_offset")
             if progress.done:
                 await self._advance(arrivals[progress.done - 1].stream_entry_id, progress.done)
                 tools.backoff.reset()
+                # Without an error the entry that raises is still to come.
+                width, strange = len(arrivals) if strange else width, 0
             arrivals = arrivals[progress.done :]
             if arrivals and (progress.stopped_by is not None or not progress.done):
                 reason = progress.stopped_by or "nothing was accepted"
@@ -141,6 +154,21 @@ class ReadSession:
                 raw_fields=fields,
             )
         return Arrival(entry_id, fields, read)
+
+
+def _refused(arrival: Arrival, error: Exception) -> Arrival:
+    """The same arrival as a malformed one, for an operator."""
+    read = arrival.read
+    flaw = Malformed(
+        stream_entry_id=arrival.stream_entry_id,
+        failure_code="invalid_payload",
+        failure_message=f"{type(error).__name__}: {error}",
+        raw_fields=arrival.raw_fields,
+        notification_type=read.notification_type,
+        producer=read.producer,
+        idempotency_key=read.idempotency_key,
+    )
+    return Arrival(arrival.stream_entry_id, arrival.raw_fields, flaw)
 
 
 class RedisStreamRules(msgspec.Struct, frozen=True, kw_only=True):

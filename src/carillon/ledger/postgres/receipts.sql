@@ -91,6 +91,7 @@ GROUP BY r.address, n.tenant_id;
 --   claim_token             a finished or dead-lettered route loses its claim; a late settlement of a worker is stale. The trigger
 --                           of `routes` takes its ticket.
 --   coalesce                the first time stays.
+--   receipt_due             the report of this message has come: the next message has a deadline of its own, or none.
 --   told                    the alert is written with the dead letter, in one commit.
 --   kept                    the route tells its success no longer: that attempt becomes a row.
 WITH clock AS MATERIALIZED (
@@ -132,6 +133,7 @@ WITH clock AS MATERIALIZED (
         attempt_count = r.attempt_count + CASE WHEN (given.finished OR given.buried)
             AND EXISTS (SELECT FROM leases l WHERE r.ticket = ANY (l.tickets)) THEN 1 ELSE 0 END,
         claim_token = CASE WHEN NOT given.finished AND NOT given.buried THEN r.claim_token END,
+        receipt_due = CASE WHEN NOT given.reopened AND NOT given.buried THEN r.receipt_due END,
         lease_owner = CASE WHEN NOT given.finished AND NOT given.buried THEN r.lease_owner END,
         last_error_classification = coalesce(given.error_classification, r.last_error_classification),
         last_error_message = coalesce(given.error_message, r.last_error_message),

@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import assert_never
@@ -88,11 +88,11 @@ class RabbitBacklog:
         self._stopping = False
 
     async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:  # noqa: ARG002 - marks name us
-        rules = self._rules.claims
-        limit = sum(want.limit for want in wants if (want.lane, want.provider) == (rules.lane, rules.provider))
-        limit = 0 if self._stopping else min(limit, total)
-        again = self._due(limit)
-        fresh = self._read(limit - len(again))
+        rules, room = self._rules.claims, Counter[str]()
+        for want in wants:
+            room[want.provider] += want.limit if want.lane == rules.lane and not self._stopping else 0
+        again = self._due(room, total)
+        fresh = self._read(min(room[rules.provider], total - len(again)))
         steps = [MarkStep("renew", held.key, held.mark) for held in again]
         steps += [MarkStep("take", held.key, held.mark) for held in fresh]
         try:
@@ -169,12 +169,22 @@ class RabbitBacklog:
             self._drop(held)
             self._ends.release(held)
 
-    def _due(self, limit: int) -> list[ClaimedDelivery]:
+    def _due(self, room: Counter[str], total: int) -> list[ClaimedDelivery]:
+        """What waited long enough and whose provider has room, which is less by so many then."""
         now = self._clock.monotonic()
         found: list[ClaimedDelivery] = []
-        while len(found) < limit and self._waiting and self._waiting[0][0] <= now:
-            found.append(heapq.heappop(self._waiting)[2])
+        full: list[tuple[float, int, ClaimedDelivery]] = []
+        while len(found) < total and self._waiting and self._waiting[0][0] <= now:
+            due = heapq.heappop(self._waiting)
+            provider = due[2].claim.provider
+            if room[provider] <= 0:
+                full.append(due)
+                continue
+            room[provider] -= 1
+            found.append(due[2])
             found[-1].renewed_at = now
+        for due in full:
+            heapq.heappush(self._waiting, due)
         return found
 
     def _wait(self, held: ClaimedDelivery, seconds: float) -> None:
@@ -306,8 +316,13 @@ class RabbitBacklog:
             self._ends.give_back(held.message)
             return Settled.STALE
         match verdict:
-            case Retry(delay) | FailOver(_, delay):
+            case Retry(delay):
                 held.failed = self._reason(each)
+                self._wait(held, delay)
+            case FailOver(provider, delay):
+                held.failed = self._reason(each)
+                before = held.claim.attempt
+                held.claim = msgspec.structs.replace(held.claim, provider=provider, attempts_before=before)
                 self._wait(held, delay)
             case Defer(delay):
                 pause = 0.0 if self._stopping else max(delay, self._rules.pause_seconds)

@@ -188,6 +188,10 @@ class RedisLists:
             # What Redis gave in a silent round is in its processing list; the sweeper returns it.
             if not claims:
                 raise LedgerUnavailable("the process ends, and Redis does not answer a claim") from None
+        except LedgerUnavailable:
+            # An earlier round's claims are run; the next claim reports the absent Redis.
+            if not claims:
+                raise
         finally:
             self._patience = None
         return claims
@@ -297,14 +301,20 @@ class RedisLists:
             said = error.decode("utf-8", "replace")
             self._observe(Trouble(where="claim", error=f"{names[at - 1]}: {said}"))
             self.signal.pause(names[at - 1], self._rules.busy_pause_seconds)
-        if invalid:
-            await self._refuse(invalid)
-        await self._put_off(early)
+        await self._put_aside(invalid, early)
         return claims, strange[1::2]
 
-    async def _put_off(self, early: Sequence[tuple[Claim, float]]) -> None:
-        """What is early waits with the retries until its time, as what `delay_seconds` has put off."""
-        await self.settle([Settlement(claim=claim, verdict=Defer(seconds)) for claim, seconds in early])
+    async def _put_aside(self, invalid: Sequence[ListPlace], early: Sequence[tuple[Claim, float]]) -> None:
+        """What is not run: invalid messages fail; what is early waits with the retries until its time.
+
+        While Redis is away both stay in the processing list, where the sweeper finds them, and the claims are run.
+        """
+        try:
+            if invalid:
+                await self._refuse(invalid)
+            await self.settle([Settlement(claim=claim, verdict=Defer(seconds)) for claim, seconds in early])
+        except LedgerUnavailable as error:
+            self._observe(Trouble(where="claim", error=str(error)))
 
     def _place(self, queue: str, raw: bytes, own_id: bytes, number: int) -> ListPlace:
         message = read_message(raw, own_id.decode("utf-8", "replace"), self._rules.actions.get(queue, "job"))

@@ -75,6 +75,7 @@ GROUP BY n.tenant_id;
 --   claim_token             a finished or dead-lettered route loses its claim; a late settlement of a worker is stale. The trigger
 --                           of `routes` takes its ticket.
 --   coalesce                the first time stays.
+--   receipt_due             the report of this message has come: the next message has a deadline of its own, or none.
 --   finished_by             a route that is not published any more does not tell its success: `receipts_keep` has.
 UPDATE routes
 SET status = :status,
@@ -94,6 +95,7 @@ SET status = :status,
     attempt_count = attempt_count + ((:finished OR :buried) AND coalesce(
         ticket IN (SELECT t.value FROM leases l, json_each(l.tickets) t), 0)),
     claim_token = CASE WHEN NOT :finished AND NOT :buried THEN claim_token END,
+    receipt_due = CASE WHEN NOT :reopened AND NOT :buried THEN receipt_due END,
     lease_owner = CASE WHEN NOT :finished AND NOT :buried THEN lease_owner END,
     last_error_classification = coalesce(:error_classification, last_error_classification),
     last_error_message = coalesce(:error_message, last_error_message),
