@@ -113,7 +113,9 @@ def test_welcome_exists_for_every_channel(client: Client, channel: str, recipien
         ({"channel": "email", "recipient": "ada@example.org"}, "*/*", 6),
     ],
 )
-def test_webhooks_have_ten_attempts_over_days(client: Client, fields: dict[str, Any], policy: str, attempts: int) -> None:
+def test_webhooks_have_ten_attempts_over_days(
+    client: Client, fields: dict[str, Any], policy: str, attempts: int
+) -> None:
     body = WELCOME | {"channel": "webhook", "recipient": "https://hooks.example.org/in"} | fields
     said = client.call("POST", "/api/v1/notifications/explain", body).body
     (found,) = [each["detail"] for each in said["steps"] if each["step"] == "policy"]
