@@ -178,7 +178,7 @@ TWILIO = {
 def test_twilio_that_is_not_told_where_to_report_reports_nothing(options: dict[str, str], reported: str) -> None:
     named = {f"CARILLON_PROVIDERS__TWILIO__{option}": value for option, value in options.items()}
     settings = load("local", None, TWILIO | named)
-    chains = {"sms": ("twilio",)}
+    chains: reports.Chains = {"sms": ("twilio",)}
     assert reports.goals(settings, chains) == {"sms": frozenset(reported.split())}
     if reported:
         assert reports.deadlines(settings, chains) == {"twilio": 600.0}

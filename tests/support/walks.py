@@ -85,9 +85,7 @@ def billing(
         return _recorded(Trace(program, folder), walk, times, idle=idle, agrees=agrees)
 
 
-def _recorded(
-    trace: Trace, walk: Callable[[], None], times: int, *, idle: bool, agrees: Agrees | None
-) -> list[Passed]:
+def _recorded(trace: Trace, walk: Callable[[], None], times: int, *, idle: bool, agrees: Agrees | None) -> list[Passed]:
     walk()
     found: list[Passed] = []
     while len(found) < times or (agrees is not None and len(found) < MOST and not agrees(found)):
