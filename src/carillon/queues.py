@@ -307,7 +307,7 @@ def _moment(said: str | dt.datetime | None, name: str) -> float | None:
 
 def told_by_logging() -> Observer:
     """The observer of a program that brings none: logs failures as warnings, everything else at debug level."""
-    logger = logging.getLogger(__package__)
+    logger = logging.getLogger(__name__)
 
     def observe(event: Event) -> None:
         failed = isinstance(event, RouteAttempted) and event.verdict != "finish"

@@ -190,6 +190,37 @@ def test_a_deadline_that_no_report_could_keep_is_refused(option: str, said: str)
         reports.deadlines(settings, {"email": ("smtp",)})
 
 
+TWILIO = {
+    "CARILLON_PROVIDERS__TWILIO__KIND": "twilio",
+    "CARILLON_PROVIDERS__TWILIO__ACCOUNT_SID": "AC" + "0" * 32,
+    "CARILLON_PROVIDERS__TWILIO__AUTH_TOKEN": "secret",
+    "CARILLON_PROVIDERS__TWILIO__RECEIPT_DEADLINE": "10m",
+}
+
+
+@pytest.mark.req("P-1321")
+@pytest.mark.parametrize(
+    ("options", "reported"),
+    [
+        ({}, ""),
+        ({"STATUS_CALLBACK": "/callbacks/twilio"}, ""),
+        ({"STATUS_CALLBACK": "/callbacks/twilio", "PUBLIC_BASE_URL": "https://notify.example.org"}, "delivered"),
+        ({"STATUS_CALLBACK": "https://notify.example.org/callbacks/twilio"}, "delivered"),
+        ({"MESSAGING_SERVICE_SID": "MG" + "0" * 32}, "delivered"),
+    ],
+)
+def test_twilio_that_is_not_told_where_to_report_reports_nothing(options: dict[str, str], reported: str) -> None:
+    named = {f"CARILLON_PROVIDERS__TWILIO__{option}": value for option, value in options.items()}
+    settings = load("local", None, TWILIO | named)
+    chains: reports.Chains = {"sms": ("twilio",)}
+    assert reports.goals(settings, chains) == {"sms": frozenset(reported.split())}
+    if reported:
+        assert reports.deadlines(settings, chains) == {"twilio": 600.0}
+    else:
+        with pytest.raises(ConfigurationError, match=r"never reports a delivery.*status_callback"):
+            reports.deadlines(settings, chains)
+
+
 @pytest.mark.req("P-322")
 def test_what_each_channel_can_report() -> None:
     settings = load("local", None, {"SMTP_URL": "smtp://localhost", "EMAIL_FROM": "a@example.org"})

@@ -146,6 +146,7 @@ def test_dead_letters_from_the_terminal(program: Program, environment: dict[str,
     assert carillon("dead-letters", "redrive", env=environment).returncode == 1
 
 
+@pytest.mark.req("P-1322")
 def test_suppressions_from_the_terminal(program: Program, environment: dict[str, str]) -> None:
     client = Client.of(program)
     for tenant in ("acme", "globex"):
@@ -167,6 +168,9 @@ def test_suppressions_from_the_terminal(program: Program, environment: dict[str,
     url = program.wait_ready()["addresses"][0]
     told = carillon(*WELCOME, "--channel", "email", "--to", "ann@example.org", "--url", url, env=environment)
     assert (told.returncode, "the address is suppressed (manual) until it is lifted" in told.stdout) == (1, True)
+    asked = (*WELCOME, "--channel", "email", "--to", "ann@example.org", "--dry-run", "--url", url)
+    explained = carillon(*asked, env=environment)
+    assert (explained.returncode, "would be skipped" in explained.stdout) == (1, True)
     # One tenant's filter lifts nothing of the others, nor what holds for every tenant.
     flags = ("--all", "--tenant", "acme", "--address", "ann@example.org")
     assert (

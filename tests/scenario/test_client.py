@@ -18,12 +18,12 @@ from carillon.client import (
     Client,
     Item,
     Notification,
+    Patience,
     Rejected,
     Route,
     Unreachable,
     wire,
 )
-from carillon.client.exchange import Patience
 from tests.support.client import Client as WebClient
 from tests.support.ports import free_port
 from tests.support.process import Program
@@ -144,6 +144,7 @@ def test_many_in_batches_with_one_answer_each(address: str) -> None:
     assert (last.status, last.error.code) == ("rejected", "TEMPLATE_NOT_FOUND")
 
 
+@pytest.mark.req("P-1323")
 def test_a_refusal_says_why_and_is_not_repeated(address: str) -> None:
     with Client(address, patience=PATIENT) as client:
         with pytest.raises(Rejected, match="TEMPLATE_NOT_FOUND") as refused:

@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.support import docs_pages
 from tests.support.docs_shell import follow
 from tests.support.sources import ROOT
@@ -10,6 +12,7 @@ from tests.support.sources import ROOT
 PAGE = ROOT / "docs" / "how-to" / "add-a-channel.md"
 
 
+@pytest.mark.req("P-1324")
 def test_the_page_does_what_it_says(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__"))

@@ -40,6 +40,7 @@ HERE = (
     "docs/how-to/try-another-channel.md",
     "docs/how-to/cancel-and-change.md",
     "docs/how-to/let-people-choose.md",
+    "docs/how-to/unsubscribe-with-one-click.md",
     "docs/how-to/answer-a-persons-requests.md",
     "docs/how-to/limit-rates.md",
     "docs/how-to/send-from-python.md",

@@ -9,6 +9,7 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,6 +101,25 @@ def test_welcome_exists_for_every_channel(client: Client, channel: str, recipien
     assert "Ada" in route["message"]["text"]
     provider = "inbox" if channel == "inApp" else "sandbox"
     assert [(attempt["provider"], attempt["outcome"]) for attempt in route["attempts"]] == [(provider, "sent")]
+
+
+@pytest.mark.req("P-1320")
+@pytest.mark.parametrize(
+    ("fields", "policy", "attempts"),
+    [
+        ({}, "*/webhook", 10),
+        ({"isBulk": True}, "*/webhook", 10),
+        ({"priority": "high"}, "*/webhook", 3),
+        ({"channel": "email", "recipient": "ada@example.org"}, "*/*", 6),
+    ],
+)
+def test_webhooks_have_ten_attempts_over_days(
+    client: Client, fields: dict[str, Any], policy: str, attempts: int
+) -> None:
+    body = WELCOME | {"channel": "webhook", "recipient": "https://hooks.example.org/in"} | fields
+    said = client.call("POST", "/api/v1/notifications/explain", body).body
+    (found,) = [each["detail"] for each in said["steps"] if each["step"] == "policy"]
+    assert (found["policy"], found["maxAttempts"]) == (policy, attempts)
 
 
 def test_the_story_of_a_route_that_failed_twice(client: Client) -> None:

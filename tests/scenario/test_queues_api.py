@@ -204,6 +204,7 @@ async def test_job_logs_need_a_database(redis_url: str) -> None:
             await queues.job_logs()
 
 
+@pytest.mark.req("P-1325")
 async def test_failures_are_told_to_python_logging(
     queues: Queues, redis: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -220,6 +221,7 @@ async def test_failures_are_told_to_python_logging(
         await run_until(queues, failed)
     assert caplog.messages[0] == f"{QUEUE} renewal m1, run 1: ValueError: on purpose; again in 0.0 s"
     assert caplog.messages[1].endswith("Last error: ValueError: on purpose; given up")
+    assert {record.name for record in caplog.records} == {"carillon.queues"}
 
 
 async def test_it_may_be_stopped_and_run_again(queues: Queues) -> None:

@@ -52,6 +52,7 @@ def test_the_local_blueprint_without_anything_else() -> None:
     assert {lane.rank: lane.max_attempts for lane in settings.lanes.values()} == {1: 3, 2: None, 3: None}
     default = settings.policy.retry["*/*"]
     assert (default.max_attempts, default.base_delay_seconds, default.max_delay_seconds) == (6, 5.0, 600.0)
+    assert settings.policy.retry["*/webhook"].max_attempts == 10, "no lane but the urgent one has a smaller cap"
 
 
 @pytest.mark.parametrize("name", ["nowhere", "../local", "Local", "lo cal", "", "local/../local", "local\x00"])

@@ -256,7 +256,7 @@ def _show_explanation(explanation: dict[str, Any], *, as_json: bool) -> None:
         print_json(explanation)
     else:
         _print_explanation(explanation)
-    if explanation["outcome"] in {"rejected", "failed"}:
+    if explanation["outcome"] in {"rejected", "failed", "skipped"}:
         raise typer.Exit(1)
 
 

@@ -14,7 +14,7 @@ from carillon.client.answers import (
     SuppressedAddress,
 )
 from carillon.client.clients import AsyncClient, Client
-from carillon.client.exchange import Rejected, Unreachable
+from carillon.client.exchange import Patience, Rejected, Unreachable
 from carillon.client.files import attachment
 from carillon.client.wire import ApiRequest, Item
 from carillon.domain.admin import WaitingCount
@@ -40,6 +40,7 @@ __all__ = [
     "ItemAnswer",
     "Notification",
     "Page",
+    "Patience",
     "PushParts",
     "Rejected",
     "Route",

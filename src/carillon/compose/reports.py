@@ -3,7 +3,7 @@
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.timing import GOALS, duration
-from carillon.providers import callback, has_receipts, tells
+from carillon.providers import callback, has_receipts, is_told, tells
 
 DEADLINE = "receipt_deadline"
 _LONGEST_SECONDS = 30 * 86_400.0
@@ -22,7 +22,7 @@ def goals(settings: Settings, chains: Chains) -> dict[str, frozenset[str]]:
 def _goals_of(settings: Settings, name: str) -> frozenset[str]:
     options = settings.providers.get(name, {"kind": "sandbox"})
     kind = str(options.get("kind"))
-    proven = has_receipts(kind) and bool(options.get(callback(kind).proof))
+    proven = has_receipts(kind) and bool(options.get(callback(kind).proof)) and is_told(kind, options)
     return tells(kind, proven=proven)
 
 
@@ -39,7 +39,8 @@ def deadlines(settings: Settings, chains: Chains) -> dict[str, float]:
         if "delivered" not in _goals_of(settings, name):
             raise ConfigurationError(
                 f"providers.{name}.{DEADLINE}: this provider never reports a delivery, so every message would count as "
-                "not delivered; remove it, or set the option that proves the vendor's callbacks"
+                "not delivered; remove it, or set the option that proves the vendor's callbacks, and for Twilio "
+                "status_callback (with public_base_url if it begins with /)"
             )
         found[name] = seconds
     return found

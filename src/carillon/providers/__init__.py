@@ -24,6 +24,7 @@ __all__ = [
     "callback",
     "channels",
     "has_receipts",
+    "is_told",
     "kinds",
     "load",
     "load_reader",
@@ -95,6 +96,12 @@ def tells(kind: str, *, proven: bool) -> frozenset[str]:
 def _needs_proof(kind: str) -> bool:
     """Whether only the vendor can report: of a push the application that gets it can, too."""
     return has_receipts(kind) and kind != "fcm"
+
+
+def is_told(kind: str, options: Mapping[str, Any]) -> bool:
+    """Whether the vendor knows where to report; most are told in their own console, which no option shows."""
+    asked: Callable[[Mapping[str, Any]], bool] | None = getattr(_module(kind, kind), "is_told", None)
+    return asked is None or asked(options)
 
 
 def settings_of(kind: str) -> type[msgspec.Struct]:

@@ -2,7 +2,8 @@
 
 import base64
 import re
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import msgspec
@@ -181,6 +182,13 @@ def _read(body: bytes) -> _TwilioAnswer:
         return msgspec.json.decode(body, type=_TwilioAnswer)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return _TwilioAnswer()
+
+
+def is_told(options: Mapping[str, Any]) -> bool:
+    """Whether Twilio knows where to report: each message says it, or the messaging service has a URL of its own."""
+    place = str(options.get("status_callback") or "")
+    reachable = not place.startswith("/") or bool(options.get("public_base_url"))
+    return bool(options.get("messaging_service_sid")) or (bool(place) and reachable)
 
 
 def _callback_url(settings: Settings) -> str | None:

@@ -10,7 +10,7 @@ from carillon.domain.notifications import Status, Story
 from carillon.domain.ports import ReceiptLedger, UpkeepLedger
 from carillon.domain.receipts import Receipt, ReceiptKind, ReceiptRules, TakenReceipt
 from carillon.upkeep.api.notifications import notification
-from carillon.upkeep.api.notifications_wire import Id
+from carillon.upkeep.api.notifications_wire import ChannelWord, Id
 from carillon.web import About, Answer, Callers, Endpoint, Problem, Reply, Request
 
 _PATH = "/api/v1/notifications/{id}/receipts"
@@ -30,7 +30,7 @@ class ReceiptBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw
         Literal["delivered", "read", "acknowledged"],
         Meta(description="acknowledged: the person acted on it, as by a click; each also counts as those before it."),
     ]
-    channel: Literal["push", "sms", "email", "inApp", "webhook"] | UnsetType = UNSET
+    channel: ChannelWord | UnsetType = UNSET
     route_id: Id | UnsetType = UNSET
 
 

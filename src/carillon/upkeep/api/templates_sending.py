@@ -11,6 +11,7 @@ from carillon.domain.intents import Intent, Recipient
 from carillon.domain.notifications import Template
 from carillon.domain.ports import Acceptor
 from carillon.domain.templates import EngineName, resolve_locale, written_as
+from carillon.upkeep.api.notifications_wire import ChannelWord
 from carillon.upkeep.api.templates_reading import TemplateTools, fields_given, ready, wished
 from carillon.upkeep.api.templates_wire import (
     Body,
@@ -37,7 +38,7 @@ class TrialBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """What is written in the editor, the values, and the address of the person who wants to see it."""
 
     template_key: TemplateKey
-    channel: Literal["email", "sms", "push", "webhook", "inApp"]
+    channel: ChannelWord
     recipient: Annotated[str, Meta(min_length=1, max_length=2048, description="An address of the channel.")]
     locale: Locale | None = None
     body_template: Body | None = None
