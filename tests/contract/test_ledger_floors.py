@@ -329,6 +329,8 @@ TURNS = (
 
 async def play(test: Callable[..., Awaitable[None]], engine: PostgresEngine, ledger: Ledger) -> None:
     given = {"engine": engine, "ledger": ledger}
+    # Every claim after the first one has the text with floors.
+    assert await claimed(ledger) == []
     await test(**{name: part for name, part in given.items() if name in test.__annotations__})
 
 

@@ -71,6 +71,7 @@ WHY: Mapping[str, str] = {
     "claim: places.free IS NOT NULL": "the fence of a group without a cap is asked for by nobody",
     "claim: (SELECT rows FROM lacking) > 0": _COST,
     "claim: (EXISTS (SELECT FROM ripe) OR EXISTS (SELECT FROM lapsed))": "a caller that got nothing asks a second time",
+    "claim: due_at IS NOT NULL": "the row that a walk begins with has no time, and no comparison with nothing is true",
     "claim: WHEN r.goal IS NOT NULL": "without a goal the sentence is empty, too: it saves a look",
     "extend: r.notification_id = held.notification_id": _TOKEN,
     "extend: r.route_id = held.route_id": _TOKEN,
