@@ -94,6 +94,18 @@ def test_a_key_set_is_chosen_from_by_the_kid(algorithm: str) -> None:
         assert refused(strict, f"{head.rstrip(b'=').decode()}.{body}.{signature}")
 
 
+@pytest.mark.req("P-1326")
+def test_a_kid_may_be_base64() -> None:
+    """As identity providers name their keys that take the digest of a key for its name."""
+    kid = "rDk+3pVx/9cEXAMPLEkidOf44LettersAndSigns0Ag="
+    whole = jwk("RS256", RSA, kid=kid)
+    several = Guard(JwtSettings(algorithm="RS256", jwks=key_set(whole), issuer="us", audience="api"))
+    alone = Guard(JwtSettings(algorithm="RS256", public_key=pem(RSA), issuer="us", audience="api"))
+    for strict in (several, alone):
+        assert strict.caller(signed("RS256", RSA, {"kid": kid}).encode()).sub == "ada"
+        assert refused(strict, signed("RS256", OTHERS["RS256"], {"kid": kid}))
+
+
 def test_a_key_that_comes_with_the_token_is_not_looked_at() -> None:
     strict = Guard(JwtSettings(algorithm="RS256", jwks=key_set(jwk("RS256", RSA, kid="now"))))
     own = jwk("RS256", OTHERS["RS256"], kid="now")

@@ -20,7 +20,7 @@ from carillon.web.request import Caller, Proof
 
 TokenKey: TypeAlias = bytes | rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
 
-KID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+KID = re.compile(r"[A-Za-z0-9+/_-]{1,64}={0,2}")
 _MIN_SECRET_BYTES = 32
 _MIN_DISTINCT = 8
 _MIN_RSA_BITS = 2048
@@ -91,7 +91,7 @@ def key_set(text: bytes, algorithm: str) -> dict[str, TokenKey]:
     for entry in _entries(text):
         kid = entry.get("kid")
         if not isinstance(kid, str) or not KID.fullmatch(kid) or kid in found:
-            raise ConfigurationError("auth.jwks_file: every key needs a kid of its own, of letters, digits, _ and -")
+            raise ConfigurationError("auth.jwks_file: every key needs a kid of its own: letters, digits, + / _ -")
         if _PRIVATE_PARTS & entry.keys():
             raise ConfigurationError(f"auth.jwks_file: {kid} is a private or shared key; only public ones belong here")
         if entry.get("use", "sig") != "sig" or entry.get("alg", algorithm) != algorithm:
