@@ -115,6 +115,18 @@ async def test_an_erased_address_is_never_evaluated_again(ledger: Ledger) -> Non
     assert (await again(ledger)).matched == {}
 
 
+@pytest.mark.req("P-325", "P-1003")
+@pytest.mark.parametrize("gate", ["category", "throttle"])
+async def test_a_repeat_names_no_gate_of_a_route_that_was_let_go_again(ledger: Ledger, gate: str) -> None:
+    await ledger.enrol([gated(gate, idempotency_key="k")])
+    (before,) = await ledger.enrol([enrolment(idempotency_key="k")])
+    assert (await again(ledger)).redriven == 1
+    (after,) = await ledger.enrol([enrolment(idempotency_key="k")])
+    assert isinstance(before, Duplicate)
+    assert isinstance(after, Duplicate)
+    assert ([each.gate for each in before.gated], after.gated) == ([gate], ())
+
+
 @pytest.mark.req("P-325")
 async def test_a_cancelled_notification_stays_cancelled(engine: Engine, ledger: Ledger) -> None:
     await suppressed(ledger, "ann")
