@@ -29,16 +29,16 @@ async def ends_well(stand: FaultyGalaxy, program: Program) -> float:
     return took
 
 
-async def ended_under_load(stand: FaultyGalaxy, mutant: str | None = None) -> list[float]:
+async def ended_under_load(stand: FaultyGalaxy, mutant: str | None = None, intents: int = INTENTS) -> list[float]:
     """Ended and started again in the midst of reading and publishing."""
-    await stand.intents(range(INTENTS))
+    await stand.intents(range(intents))
     took = []
     for turn in range(1, ENDS + 1):
         program = await stand.run(mutant=mutant, env=LONG)
-        await stand.has("SELECT count(*) FROM routes WHERE status = 'published'", turn * INTENTS // ENDS)
+        await stand.has("SELECT count(*) FROM routes WHERE status = 'published'", turn * intents // (ENDS + 1))
         took.append(await ends_well(stand, program))
     await stand.run(mutant=mutant, env=LONG)
-    await stand.flowed(INTENTS)
+    await stand.flowed(intents)
     await promises.nothing_lost(stand)
     await promises.repeats(stand)
     await promises.no_budget_spent(stand, 0)
