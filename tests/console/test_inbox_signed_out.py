@@ -146,6 +146,8 @@ async def test_a_ticket_that_ended_is_replaced_where_somebody_acts(browser: Brow
         await backend.counts(2)
         await expect(own.locator("li.unread")).to_have_count(2)
         await expect(own.locator(".toast")).to_have_count(0)
+        # A ticket is replaced where its stream has opened.
+        await true_in(page, "document.getElementById('own').inbox.connected")
         # Preferences ask with the ticket, too; two requests at once share the new one.
         backend.end_tickets()
         await page.evaluate(
